@@ -39,8 +39,8 @@ GpuBuffers::GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAll
   }
   const int who = world.all_reduce(wrong.empty() ? -1 : world.rank(), max);
   if (who < 0) return;
-  throw Error(Code::out_of_memory, wrong.empty() ? text("rank ", who, " has not the memory on its GPU") : wrong,
-              "give a smaller end (-e), or free what others have there (nvidia-smi)");
+  throw Error(Code::out_of_memory, wrong.empty() ? text("rank ", who, " lacks the memory on its GPU") : wrong,
+              "give a smaller end (-e), or end other programs on that GPU (nvidia-smi)");
 }
 
 std::byte* GpuBuffers::there(const std::byte* here) const {
@@ -151,8 +151,7 @@ class NcclGroupBaseline final : public NcclBaseline {
     const double begin = now_us();
     while (library_.is_busy(member_)) {
       if (now_us() - begin > most_us)
-        throw Error(Code::stall, "NCCL's own operation has not begun for 60 s",
-                    "NCCL_DEBUG=INFO shows what it waits for");
+        throw Error(Code::stall, "NCCL's own operation has not begun for 60 s", "NCCL_DEBUG=INFO shows the reason");
       std::this_thread::yield();
     }
   }
@@ -202,7 +201,7 @@ int choose_gpu(Communicator& world) {
   if (without >= 0)
     throw Error(Code::device,
                 text("--device gpu: ", has_one ? text("rank ", without, " sees no GPU") : gpu::why_none()),
-                "start it where every rank sees a GPU; `lockstep doctor` says what each one sees");
+                "start it where every rank sees a GPU; `lockstep doctor` lists the GPUs of each rank");
   const Topology& topology = world.topology();
   const auto node_of = [&](int index) { return topology.member(world.ranks()[static_cast<std::size_t>(index)]).node; };
   int before = 0;

@@ -24,7 +24,7 @@ double Stopwatch::time(std::uint64_t operations, const std::function<void()>& pu
   while (!last->is_reached()) {
     if (now_us() - begin > most_us)
       throw Error(Code::stall, text(operations, " operations in a stream have not ended for 60 s"),
-                  "look whether a rank is gone; NCCL_DEBUG=INFO shows what NCCL waits for");
+                  "check that no rank has exited; NCCL_DEBUG=INFO shows the wait of NCCL");
     std::this_thread::yield();
   }
   return gpu::backend()->microseconds(*first, *last) / static_cast<double>(operations);

@@ -41,20 +41,20 @@ void add_end(std::vector<ReportFinding>& all, const BenchRun& run) {
   const std::string verdict = run.verdict.empty() ? text("The run ended with exit code ", run.exit_code) : run.verdict;
   if (ends_with(Exit::timeout))
     all.push_back({Tone::bad, text("A rank did not come in time: ", verdict, '.'),
-                   "Look at what the ranks waited for; then run it again."});
+                   "Find out what the ranks waited for; then run it again."});
   if (ends_with(Exit::peer_died))
     all.push_back(
-        {Tone::bad, text("A rank ended before the others: ", verdict, '.'), "Read what it said; then run it again."});
+        {Tone::bad, text("A rank ended before the others: ", verdict, '.'), "Read its error; then run it again."});
   if (ends_with(Exit::unfit))
     all.push_back(
-        {Tone::bad, text("The surroundings are unfit: ", verdict, '.'), "`lockstep doctor` says what they lack."});
+        {Tone::bad, text("The surroundings are unfit: ", verdict, '.'), "`lockstep doctor` shows the reason."});
   const bool links_say_it = !slow_links(run).empty();
   if (ends_with(Exit::gate) && !links_say_it)
     all.push_back({Tone::bad, text("The gate is closed: ", verdict, '.'),
                    "Repeat the rows that failed before looking for a cause: slower twice is slower."});
   if (run.interrupted)
     all.push_back(
-        {Tone::look, "The run ended early.", "What stands here is complete and counts; run it again for the rest."});
+        {Tone::look, "The run ended early.", "The results here are complete and count; run it again for the rest."});
 }
 
 void add_comparison(std::vector<ReportFinding>& all, const Comparison& comparison) {
@@ -133,11 +133,11 @@ void add_scores(std::vector<ReportFinding>& all, const BenchRun& run) {
 void add_limits(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto beyond = static_cast<std::size_t>(std::ranges::count_if(run.rows, beats_limit));
   if (beyond > 0)
-    all.push_back(
-        {Tone::look,
-         text(beyond, " of ", counted(run.rows.size(), "row"), beyond == 1 ? " is" : " are",
-              " faster than the limit that was measured beside: that limit is in doubt, and so is what is said of it."),
-         "Measure with more time (`--seconds`) while nothing else runs here."});
+    all.push_back({Tone::look,
+                   text(beyond, " of ", counted(run.rows.size(), "row"), beyond == 1 ? " is" : " are",
+                        " faster than the limit that was measured beside: that limit is in doubt, and so are "
+                        "statements that use it."),
+                   "Measure with more time (`--seconds`) while nothing else runs here."});
 }
 
 void add_rest(std::vector<ReportFinding>& all, const BenchRun& run, const Comparison* comparison) {

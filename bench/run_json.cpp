@@ -137,7 +137,7 @@ class JsonField {
       : value_(&value), path_(std::move(path)), file_(file) {}
 
   JsonField at(std::string_view name) const {
-    if (!value_->is_object()) refuse("is no object");
+    if (!value_->is_object()) refuse("is not an object");
     const auto found = value_->find(name);
     JsonField field(found == value_->end() ? *value_ : *found,
                     path_.empty() ? std::string(name) : text(path_, '.', name), file_);
@@ -148,13 +148,13 @@ class JsonField {
   bool is_null() const { return value_->is_null(); }
 
   std::vector<JsonField> elements() const {
-    if (!value_->is_array()) refuse("is no list");
+    if (!value_->is_array()) refuse("is not a list");
     std::vector<JsonField> all;
     for (const Json& each : *value_) all.emplace_back(each, text(path_, '[', all.size(), ']'), file_);
     return all;
   }
   std::string word() const {
-    if (!value_->is_string()) refuse("is no text");
+    if (!value_->is_string()) refuse("is not a text");
     return value_->get<std::string>();
   }
   std::string word_if_any() const { return is_null() ? std::string() : word(); }
@@ -164,20 +164,21 @@ class JsonField {
   }
   double number() const {
     if (is_null()) return NAN;  // a number that was not finite
-    if (!value_->is_number()) refuse("is no number");
+    if (!value_->is_number()) refuse("is not a number");
     return value_->get<double>();
   }
   // Accepts 8.0 for 8, because other programs may write that.
   std::uint64_t whole() const {
     if (value_->is_number_unsigned()) return value_->get<std::uint64_t>();
     const double value = value_->is_number() ? value_->get<double>() : -1;
-    if (!(value >= 0 && value <= 0x1p53 && value == std::floor(value))) refuse("is no whole number from 0 to 2^64 - 1");
+    if (!(value >= 0 && value <= 0x1p53 && value == std::floor(value)))
+      refuse("is not a whole number from 0 to 2^64 - 1");
     return static_cast<std::uint64_t>(value);
   }
   int integer() const {
     const double value = value_->is_number() ? value_->get<double>() : NAN;
     if (!(std::abs(value) <= std::numeric_limits<int>::max() && value == std::floor(value)))
-      refuse("is no whole number of 32 bits");
+      refuse("is not a whole number of 32 bits");
     return static_cast<int>(value);
   }
 
@@ -205,7 +206,7 @@ std::optional<int> integer_if_any(const JsonField& field) {
 
 Interval interval_of(const JsonField& field) {
   const std::vector<JsonField> both = field.elements();
-  if (both.size() != 2) field.refuse("has not two elements");
+  if (both.size() != 2) field.refuse("does not have two elements");
   return {both[0].number(), both[1].number()};
 }
 
@@ -218,7 +219,7 @@ Summary summary_of(const JsonField& field) {
   time.median = median.number();
   // A time is 0 (none), or from a picosecond to thirty years.
   if (time.median < 0 || (time.median > 0 && time.median < 1e-6) || time.median > 1e15)
-    median.refuse("is no time that a bench has measured");
+    median.refuse("is not a measured time");
   time.ci = interval_of(field.at("ci95"));
   if (time.n == 0) return time;
   time.mean = field.at("mean").number();
@@ -306,7 +307,7 @@ PairLink pair_link(const JsonField& field) {
 // Both members must be ranks of the run, the smaller first.
 PairLink pair_among(const JsonField& field, int ranks) {
   PairLink link = pair_link(field);
-  if (link.a < 0 || link.b <= link.a || link.b >= ranks) field.refuse(text("is no pair of ", ranks, " ranks"));
+  if (link.a < 0 || link.b <= link.a || link.b >= ranks) field.refuse(text("is not a pair of ", ranks, " ranks"));
   return link;
 }
 
@@ -329,8 +330,8 @@ Json parse(std::string_view json, std::string_view file) {
     return Json::parse(json);
   } catch (const Json::parse_error& error) {
     if (error.byte > json.size())
-      refuse(text(" is cut off: it ends in the midst of a value, at ", place(json, error.byte)));
-    refuse(text(" is no JSON from ", place(json, error.byte), " on"));
+      refuse(text(" is cut off: it ends in the middle of a value, at ", place(json, error.byte)));
+    refuse(text(" is not JSON from ", place(json, error.byte), " on"));
   } catch (const Json::exception&) {
     refuse(" has a number that no computer can hold");
   }
@@ -357,7 +358,7 @@ BenchRun parse_run(std::string_view json, std::string_view name) {
   const Json parsed = parse(json, file);
   const JsonField whole(parsed, "", file);
   if (!whole.has("schema")) {
-    throw Error(Code::file, text(file, " is no result of lockstep bench: it has no \"schema\""),
+    throw Error(Code::file, text(file, " is not a result of lockstep bench: it has no \"schema\""),
                 "give a file that lockstep bench has written as JSON");
   }
   const std::string its_schema = whole.at("schema").word();
@@ -386,7 +387,7 @@ BenchRun parse_run(std::string_view json, std::string_view name) {
         read_all<PairLink>(whole.at("links"), [&](const JsonField& each) { return pair_among(each, run.ranks); });
     run.hosts = read_all<std::string>(whole.at("hosts"), [](const JsonField& each) { return each.word(); });
     if (!run.links.empty() && run.hosts.size() != static_cast<std::size_t>(run.ranks))
-      whole.at("hosts").refuse(text("has not one name for each of ", run.ranks, " ranks"));
+      whole.at("hosts").refuse(text("does not have one name for each of ", run.ranks, " ranks"));
   }
   run.interrupted = whole.at("interrupted").flag();
   run.verdict = whole.at("verdict").word();

@@ -93,7 +93,7 @@ PlannerOptions Plans::options(const std::string& table) const {
   PlannerOptions all{.algorithm = table.empty() ? scenario_.algorithm : std::string(),
                      .algorithm_name = "--algorithm",
                      .table = table,
-                     .table_name = "what was drawn"};
+                     .table_name = "the drawn table"};
   if (!scenario_.meets()) return all;
   (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::Room::most_element(scenario_.members);
   return all;

@@ -442,7 +442,7 @@ std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
     return fault.member == member || simulated::names(end.error, fault.member);
   };
   if (std::ranges::none_of(scenario_.faults, is_named))
-    return text("rank ", member, " names nobody at fault: ", end.error);
+    return text("rank ", member, " names no member at fault: ", end.error);
   return {};
 }
 

@@ -102,7 +102,7 @@ std::uint64_t parse_size(std::string_view words) {
       std::find_if(units.begin(), units.end(), [&](const SizeUnit& each) { return each.name == name; });
   if (digits.empty() || (has_point && places.empty()) || unit == units.end()) refuse_size(words, "is not understood");
   const auto part = part_of(unit->bytes, places);
-  if (!part) refuse_size(words, "is no whole number of bytes");
+  if (!part) refuse_size(words, "is not a whole number of bytes");
   const auto whole = number_of(digits);
   if (!whole || *whole > (largest - *part) / unit->bytes) refuse_size(words, "is more than 64 bits can count");
   return *whole * unit->bytes + *part;

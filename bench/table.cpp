@@ -234,11 +234,11 @@ std::string_view next(const BenchRun& run, const ProblemCounts& counts) {
   const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
   if (counts.wrong > 0 || counts.unequal > 0 || ends_with(Exit::wrong_data))
     return "Trust no time of a wrong row: repeat it alone with the same seed, and report it.";
-  if (ends_with(Exit::timeout)) return "Look at what the ranks wait for that the message names; then run it again.";
-  if (ends_with(Exit::peer_died)) return "Read what the member said that ended first; then run it again.";
-  if (ends_with(Exit::unfit)) return "`lockstep doctor` says what the surroundings lack.";
-  if (run.rows.empty()) return "Nothing was measured: see what was said above.";
-  if (run.interrupted) return "What stands above is complete and counts; run it again for the rest.";
+  if (ends_with(Exit::timeout)) return "Find out what the ranks wait for that the message names; then run it again.";
+  if (ends_with(Exit::peer_died)) return "Read the error of the member that ended first; then run it again.";
+  if (ends_with(Exit::unfit)) return "`lockstep doctor` shows the reason.";
+  if (run.rows.empty()) return "Nothing was measured: see the messages above.";
+  if (run.interrupted) return "The results above are complete and count; run it again for the rest.";
   if (ends_with(Exit::gate)) return "Repeat the rows that failed before looking for a cause: slower twice is slower.";
   if (run.oversubscribed) return "Start no more ranks than there are cores, or compare with nothing else.";
   if (counts.noisy > 0 || ends_with(Exit::inconclusive))

@@ -81,8 +81,8 @@ class Tuner {
     double least = 0;
     for (AlgorithmCandidate each : free_->core()->candidates(plan->spec)) {
       if (!each.why_not.empty()) continue;
-      if (least == 0) least = each.predicted_us;
-      const bool may_be = each.predicted_us <= least * hopeless && cell.able.size() < tune_options_.most;
+      if (least == 0) least = each.price.total_us;
+      const bool may_be = each.price.total_us <= least * hopeless && cell.able.size() < tune_options_.most;
       if (each.chosen)
         cell.able.insert(cell.able.begin(), std::move(each));
       else if (may_be)
@@ -126,7 +126,7 @@ class Tuner {
       size.timings.push_back({.algorithm = std::string(each.name),
                               .segment_bytes = segment_of(*plan, each),
                               .of_the_model = each.chosen,
-                              .predicted_us = each.predicted_us});
+                              .predicted_us = each.price.total_us});
       all.push_back({.name = std::string(each.name), .once = [on, request] { on->core()->run(request); }});
     }
     const Effort effort{.precision = 0.02, .seconds = seconds, .warm_ups = 3, .least_blocks = 6};

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes prices. A member's time is the sum over its rounds: latency, then the larger of its sent and received bytes,
-// then its combining. If the chain of messages is longer than its own rounds, it waits as long as its mean round takes.
-// The members of a node share its network interface, and the members that are bound to a core share that. Only a sample
-// of members and of a round's laps is examined, so that large groups cost hardly more than small ones.
+// Sums the work of members from their schedules, and computes the terms of predicted times. Only a sample of members
+// and of a round's repetitions is examined, so that large groups cost hardly more than small ones.
 #include "collectives/cost_model.hpp"
 
 #include <algorithm>
@@ -11,37 +9,9 @@
 namespace lockstep {
 namespace {
 
-constexpr double combined_bytes_per_us = 8000;  // starting guess: copies and reductions of one core
-constexpr double narrow_share = 0.5;            // of the bytes of 32-bit floats, if messages carry 16 bits
-// Starting guess: the time of a shared core for a step in memory.
-constexpr double turn_us = 3;
-// Starting guess: the time of a step of a node's members in memory.
-constexpr double meeting_us = 2;
-// Starting guess: the part of a latency that each further message of a round adds.
-constexpr double further_message = 0.25;
-// A member on a shared core waits this many times as long as the work itself for its turn, in each round. On virtual
-// nodes (4 x 2 and 2 x 4 members on two cores, 2026-11-25) a further round took 80 to 110 us.
-constexpr double turns_waited = 2;
-// Starting guess: messages within a node that go through sockets move their bytes this many times.
-constexpr double by_kernel = 4;
-// Starting guess: the part of the work within nodes that messages do not hide if members share cores. Shared cores do
-// one thing or the other, and so does the kernel.
-constexpr double not_hidden = 0.5;
-// The same part for pieces that flow from member to member; the kernel moves some while others are on their way. On
-// virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) a chain of all members took hardly more than the network.
-constexpr double not_hidden_of_pieces = 0.1;
-// The time of a shared core for each further segment in which one member holds up the wire until its whole node has
-// met. On virtual nodes (4 x 2 at 1 Gbit/s, 2026-11-25) that took 120 to 350 us with four members for each core.
-constexpr double held_us = 30;
-// Two members that exchange messages wait for each other in every round; in a ring a member waits for one. On virtual
-// nodes (4 x 2 at 1 Gbit/s, 2026-11-25) halving took 3 to 10 % longer than a ring of as many bytes.
-constexpr double exchanged = 1.05;
-// Messages of several members that arrive at one at the same time delay each other. There all-to-all in one round took
-// 10 to 25 % longer than with one other member after another.
-constexpr double at_once = 1.15;
-constexpr int lanes_of_a_call = 3;
+using namespace cost;
 
-// Sums the messages of one lap in one direction.
+// Sums the messages of one repetition of a round in one direction.
 struct Traffic {
   int messages = 0;
   int far_messages = 0;
@@ -82,7 +52,8 @@ bool exchanges(const Round& round, int lap) {
   });
 }
 
-void add_lap(Load& load, const Round& round, int lap, double weight, int index, const GroupFacts& facts, bool narrow) {
+void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int index, const GroupFacts& facts,
+             bool narrow) {
   const Traffic sent = traffic_of(round.sends, lap, index, facts);
   const Traffic received = traffic_of(round.receives, lap, index, facts);
   const int messages = std::max(sent.messages, received.messages);
@@ -93,42 +64,44 @@ void add_lap(Load& load, const Round& round, int lap, double weight, int index, 
   const bool is_close = sent.is_close && received.is_close && !facts.package_of.empty();
   const double near_latency_us = is_close ? facts.package_latency_us : facts.near_latency_us;
   const double latency = far > 0 ? facts.network_latency_us : near_latency_us;
-  load.laps += weight;
+  load.rounds += weight;
   load.work_us += weight * (far > 0 ? facts.far_work_us : facts.near_work_us) * messages;
-  load.latency_us += weight * latency * (1 + further_message * (messages - 1));
-  load.near_bytes += weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? by_kernel : 1);
-  const double held = sent.far_messages > 1 && received.far_messages > 1 ? at_once : 1;
-  load.far_bytes += weight * far * held * (narrow ? narrow_share : 1) * (exchanges(round, lap) ? exchanged : 1);
-  load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1);
-  load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1);
+  load.latency_us += weight * latency * (1 + further_message_share * (messages - 1));
+  load.near_bytes +=
+      weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? socket_factor : 1.0);
+  const double crossed = sent.far_messages > 1 && received.far_messages > 1 ? many_peers_factor : 1.0;
+  load.far_bytes +=
+      weight * far * crossed * (narrow ? narrow_share : 1.0) * (exchanges(round, lap) ? exchange_factor : 1.0);
+  load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1.0);
+  load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1.0);
   // Packing or unpacking an element moves six bytes, and combining two moves twelve.
   if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
 }
 
 // Adds a step in the node's memory. Given data are read once more by the members that take them; combined data are read
 // from all.
-void add_near(Load& load, const IntraNodeStep& near) {
-  ++load.meetings;
-  load.latency_us += meeting_us;
+void add_near(MemberLoad& load, const IntraNodeStep& near) {
+  ++load.memory_steps;
+  load.latency_us += memory_step_us;
   // Counts only the blocks of a buffer that blocks cut.
   const auto part = [&](bool is_cut, const Slice& whole) {
     return static_cast<double>(is_cut ? std::min(near.blocks.total(), whole.count) : whole.count);
   };
-  (is_rooted(near.collective) ? load.held_bytes : load.room_bytes) +=
+  (is_rooted(near.collective) ? load.leader_bytes : load.memory_bytes) +=
       part(cuts_input(near.collective), near.from) + part(cuts_output(near.collective), near.to);
   if (reduces(near.collective))
     load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
 }
 
-Load load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
+MemberLoad load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
   constexpr int most_laps = 64;  // laps of a round that are examined
-  Load load;
+  MemberLoad load;
   for (const Round& round : schedule.rounds) {
     for (const IntraNodeStep& near : round.near) add_near(load, near);
-    const int looked_at = std::min(round.times, most_laps);
-    const double weight = static_cast<double>(round.times) / looked_at;
-    for (int i = 0; i < looked_at; ++i) {
-      const auto lap = static_cast<int>(static_cast<long long>(i) * round.times / looked_at);
+    const int examined = std::min(round.times, most_laps);
+    const double weight = static_cast<double>(round.times) / examined;
+    for (int i = 0; i < examined; ++i) {
+      const auto lap = static_cast<int>(static_cast<long long>(i) * round.times / examined);
       add_lap(load, round, lap, weight, index, facts, narrow);
     }
   }
@@ -148,16 +121,16 @@ std::vector<int> sampled(const std::vector<int>& members) {
   return some;
 }
 
-Load mean(const std::vector<Load>& loads, std::size_t count) {
-  Load all;
+MemberLoad mean(const std::vector<MemberLoad>& loads, std::size_t count) {
+  MemberLoad all;
   const auto n = static_cast<double>(count);
   for (std::size_t i = 0; i < count; ++i) {
-    all.laps += loads[i].laps / n;
+    all.rounds += loads[i].rounds / n;
     all.work_us += loads[i].work_us / n;
-    all.meetings += loads[i].meetings / n;
+    all.memory_steps += loads[i].memory_steps / n;
     all.near_bytes += loads[i].near_bytes / n;
-    all.room_bytes += loads[i].room_bytes / n;
-    all.held_bytes += loads[i].held_bytes / n;
+    all.memory_bytes += loads[i].memory_bytes / n;
+    all.leader_bytes += loads[i].leader_bytes / n;
     all.far_bytes += loads[i].far_bytes / n;
     all.rack_bytes += loads[i].rack_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
@@ -173,27 +146,127 @@ double rack_bytes_of(const Algorithm& algorithm, const Shape& problem, const Gro
     if (facts.rack_of[node] != facts.rack_of.front()) continue;
     members.insert(members.end(), facts.levels.nodes[node].begin(), facts.levels.nodes[node].end());
   }
-  constexpr std::size_t few = 64;
-  constexpr std::size_t odd = 7919;  // a step that visits different places of the nodes
-  const std::size_t looked_at = std::min(few, members.size());
+  constexpr std::size_t most_examined = 64;
+  constexpr std::size_t stride = 7919;  // a prime, so that it visits different places of the nodes
+  const std::size_t examined = std::min(most_examined, members.size());
   double bytes = 0;
-  for (std::size_t i = 0; i < looked_at; ++i) {
-    const int index = members[looked_at < members.size() ? i * odd % members.size() : i];
+  for (std::size_t i = 0; i < examined; ++i) {
+    const int index = members[examined < members.size() ? i * stride % members.size() : i];
     Shape shape = problem;
     shape.index = index;
     bytes += load_of(algorithm.build(shape), index, facts, problem.rounds_off).rack_bytes;
   }
-  return bytes * static_cast<double>(members.size()) / static_cast<double>(looked_at);
+  return bytes * static_cast<double>(members.size()) / static_cast<double>(examined);
 }
 
-const LinkCost& cost_of(Link link) { return link_costs()[static_cast<std::size_t>(link)]; }
+// Computes the terms of the formula for one member of a workload.
+class MemberPrice {
+ public:
+  MemberPrice(const Workload& work, double scale, const GroupFacts& facts, int segments)
+      : work_(work),
+        scale_(scale),
+        facts_(facts),
+        segments_(segments),
+        average_(mean(work.loads, work.first_node_loads)),
+        average_work_us_(shares_cores() ? average_.work_us * crowd_ : 0),
+        average_steps_us_(shares_cores() ? average_.memory_steps * shared_step_us * crowd_ : 0) {}
+
+  PriceTerms of(const MemberLoad& load) const {
+    const double waits = load.rounds > 0 ? std::max(1.0, work_.chain_rounds / load.rounds) : 1;
+    const double node_rate = link_cost_of(facts_.near).bytes_per_us;
+    const double messages_us = busiest(load, &MemberLoad::near_bytes, waits) / node_rate;
+    const double memory_us = busiest(load, &MemberLoad::memory_bytes, waits) / node_rate;
+    const double leader_us = busiest(load, &MemberLoad::leader_bytes, waits) / node_rate;
+    const double combine_us = busiest(load, &MemberLoad::combined_bytes, waits) / combine_rate;
+    const double network_us = busiest_link_us(load, waits);
+    const double turns_us = shares_cores() ? turn_waits * load.work_us * waits * crowd_ : 0;
+    // On shared cores the members' work counts, and not the time that each message is on its way.
+    const double core_us = average_work_us_ + turns_us;
+    const double rounds_us = std::max(load.latency_us * waits, core_us) + average_steps_us_;
+    const double begin_us = rounds_us - (shares_cores() ? std::min(core_us, network_us) * hidden_share() : 0);
+    const double segments_us = (segments_ - 1) * (average_work_us_ + average_steps_us_);
+    const double leader_waits_us =
+        shares_cores() && load.leader_bytes > 0 ? (segments_ - 1) * leader_wait_us * crowd_ : 0;
+
+    PriceTerms terms{.rounds_us = rounds_us + segments_us + leader_waits_us,
+                     .network_us = network_us,
+                     .node_us = messages_us + memory_us + leader_us,
+                     .combine_us = combine_us};
+    if (segments_ > 1) {
+      terms.total_us =
+          begin_us +
+          overlapped_us(network_us, messages_us + memory_us + combine_us, segments_us, segments_, exposed_share) +
+          leader_us + leader_waits_us;
+    } else {
+      terms.total_us = begin_us + overlapped_us(network_us, messages_us, 0, work_.pieces, exposed_share_of_pieces) +
+                       memory_us + leader_us + combine_us;
+    }
+    const double sum_us = terms.rounds_us + terms.network_us + terms.node_us + terms.combine_us;
+    terms.overlap_us = std::max(0.0, sum_us - terms.total_us);
+    return terms;
+  }
+
+ private:
+  bool shares_cores() const { return crowd_ > 1; }
+
+  // Returns the bytes of the member, or of all members of its core if those are more.
+  double busiest(const MemberLoad& load, double MemberLoad::*bytes, double waits) const {
+    return std::max(load.*bytes * waits, average_.*bytes * crowd_) * scale_;
+  }
+
+  // Returns the time of bytes on a link, of which a part leaves the rack. That part travels at the same time as the
+  // bytes of the rack's other members. It does not overlap with bytes that stay in the rack.
+  double link_us(double all, double leaving, double rate) const {
+    const double rack_us = facts_.rack_bytes_per_us > 0 ? work_.rack_bytes * scale_ / facts_.rack_bytes_per_us : 0;
+    return (all - leaving) * scale_ / rate + (leaving > 0 ? std::max(leaving * scale_ / rate, rack_us) : 0);
+  }
+
+  // Returns the time of the busiest link between nodes: the member's connection, its messages one after another, or the
+  // interface of its node if such calls follow each other.
+  double busiest_link_us(const MemberLoad& load, double waits) const {
+    constexpr double short_bytes = 2 * Topology::short_message_bytes;
+    const bool is_short = load.far_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
+    const double rate = is_short ? facts_.short_bytes_per_us : facts_.network_bytes_per_us;
+    const double connections = std::min<int>(segments_, most_segments_in_flight);
+    const double connection_us = facts_.flow_bytes_per_us > 0 && !is_short
+                                     ? load.flow_bytes * waits * scale_ / (facts_.flow_bytes_per_us * connections)
+                                     : 0;
+    const auto members = static_cast<double>(facts_.levels.nodes.front().size());
+    return std::max(
+        {connection_us, link_us(load.far_bytes * waits, load.rack_bytes * waits, rate),
+         link_us(average_.far_bytes * members, average_.rack_bytes * members, facts_.network_bytes_per_us)});
+  }
+
+  // Returns the share of the work for messages that is hidden on shared cores. They work on the next messages while
+  // earlier ones are on the wire, unless those are passed on. With pieces, that holds for all but the first ones.
+  double hidden_share() const {
+    if (work_.pieces > 1) return (1 - exposed_share_of_pieces) * (1 - 1.0 / work_.pieces);
+    return work_.sends_input_only ? 1 - exposed_share : 0;
+  }
+
+  // Returns the time of work between nodes beside work within them, in parts that follow each other. The first part
+  // cannot overlap, and on shared cores at least a share of the work does not.
+  double overlapped_us(double network, double node, double extra, int parts, double exposed) const {
+    return std::max(network, node + extra) +
+           std::min(network, node) * std::max(1.0 / parts, shares_cores() ? exposed : 0);
+  }
+
+  const Workload& work_;
+  double scale_;
+  const GroupFacts& facts_;
+  int segments_;
+  double crowd_ = facts_.members_per_core;
+  MemberLoad average_;
+  double average_work_us_;
+  double average_steps_us_;
+};
 
 }  // namespace
 
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
   std::vector<int> members = sampled(facts.levels.nodes.front());
-  Workload work{.near_ones = members.size(),
-                .rounds = static_cast<double>(algorithm.cost(problem).rounds),
+  Workload work{.first_node_loads = members.size(),
+                .chain_rounds = static_cast<double>(algorithm.cost(problem).rounds),
                 .rack_bytes = rack_bytes_of(algorithm, problem, facts),
                 .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
@@ -201,101 +274,57 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
     Shape shape = problem;
     shape.index = index;
     const Schedule schedule = algorithm.build(shape);
-    work.passes_nothing_on = work.passes_nothing_on && std::ranges::all_of(schedule.rounds, sends_input_only);
+    work.sends_input_only = work.sends_input_only && std::ranges::all_of(schedule.rounds, sends_input_only);
     work.loads.push_back(load_of(schedule, index, facts, problem.rounds_off));
   }
   return work;
 }
 
-double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments) {
-  const Load average = mean(work.loads, work.near_ones);
-  const double crowd = facts.members_per_core;
-  const auto on_first_node = static_cast<double>(facts.levels.nodes.front().size());
-  const double rack_us = facts.rack_bytes_per_us > 0 ? work.rack_bytes * scale / facts.rack_bytes_per_us : 0;
-  // Bytes that leave the rack travel at the same time as those of its other members. They do not overlap with bytes
-  // that stay in it.
-  const auto by_network = [&](double all, double to_others, double rate) {
-    return (all - to_others) * scale / rate + (to_others > 0 ? std::max(to_others * scale / rate, rack_us) : 0);
-  };
-  // On shared cores the members' work counts, and not the time that each message is on its way.
-  const double busy = crowd > 1 ? average.work_us * crowd : 0;
-  const double meetings = crowd > 1 ? average.meetings * turn_us * crowd : 0;
-  double most = 0;
-  for (const Load& load : work.loads) {
-    const double waits = load.laps > 0 ? std::max(1.0, work.rounds / load.laps) : 1;
-    const double near_rate = cost_of(facts.near).bytes_per_us;
-    const double messages = std::max(load.near_bytes * waits, average.near_bytes * crowd) * scale / near_rate;
-    const double room = std::max(load.room_bytes * waits, average.room_bytes * crowd) * scale / near_rate;
-    const double held = std::max(load.held_bytes * waits, average.held_bytes * crowd) * scale / near_rate;
-    const double combined =
-        std::max(load.combined_bytes * waits, average.combined_bytes * crowd) * scale / combined_bytes_per_us;
-    // The first bound is one message after another; the second is the load of an interface if such calls follow each
-    // other.
-    constexpr double short_ones = 2 * Topology::short_message_bytes;
-    const bool is_short = load.far_bytes * scale <= short_ones * std::max(1.0, load.laps);
-    const double rate = is_short ? facts.short_bytes_per_us : facts.network_bytes_per_us;
-    // Segments that are under way at the same time have connections of their own.
-    const double flows = std::min(segments, lanes_of_a_call);
-    const double flow = facts.flow_bytes_per_us > 0 && !is_short
-                            ? load.flow_bytes * waits * scale / (facts.flow_bytes_per_us * flows)
-                            : 0;
-    const double far = std::max({flow, by_network(load.far_bytes * waits, load.rack_bytes * waits, rate),
-                                 by_network(average.far_bytes * on_first_node, average.rack_bytes * on_first_node,
-                                            facts.network_bytes_per_us)});
-    const double turns = crowd > 1 ? turns_waited * load.work_us * waits * crowd : 0;
-    // Shared cores work on the next messages while earlier ones are on the wire, unless those are passed on. With
-    // pieces, that holds for all but the first ones.
-    double beside_wire = work.passes_nothing_on ? 1 - not_hidden : 0;
-    if (work.pieces > 1) beside_wire = (1 - not_hidden_of_pieces) * (1 - 1.0 / work.pieces);
-    const double hidden = crowd > 1 ? std::min(busy + turns, far) * beside_wire : 0;
-    const double begins = std::max(load.latency_us * waits, busy + turns) + meetings - hidden;
-    const double more = (segments - 1) * (busy + meetings);  // work of the cores for further segments
-    const double holds = crowd > 1 && load.held_bytes > 0 ? (segments - 1) * held_us * crowd : 0;
-    const auto beside = [&](double near, double extra, int parts, double least) {
-      return std::max(far, near + extra) + std::min(far, near) * std::max(1.0 / parts, crowd > 1 ? least : 0);
-    };
-    if (segments > 1)
-      most = std::max(most, begins + beside(messages + room + combined, more, segments, not_hidden) + held + holds);
-    else
-      most = std::max(most, begins + beside(messages, 0, work.pieces, not_hidden_of_pieces) + room + held + combined);
+PriceTerms price(const Workload& work, double scale, const GroupFacts& facts, int segments) {
+  const MemberPrice member(work, scale, facts, segments);
+  PriceTerms slowest;
+  for (const MemberLoad& load : work.loads) {
+    const PriceTerms terms = member.of(load);
+    if (terms.total_us > slowest.total_us) slowest = terms;
   }
-  return most;
+  return slowest;
+}
+
+PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments) {
+  return price(workload_of(algorithm, problem, facts), 1, facts, segments);
 }
 
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments) {
-  return price_us(workload_of(algorithm, problem, facts), 1, facts, segments);
+  return price(algorithm, problem, facts, segments).total_us;
 }
 
 // Takes the bytes that the busiest member reads of others' memory, at the rate of messages. `bytes` are those of
 // Spec::count.
-double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts) {
-  if (has_own_counts(collective)) return 0;
+PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts) {
+  if (has_own_counts(collective)) return {};
   const auto each = static_cast<double>(bytes);
   const double others = facts.size - 1;
-  Load load;
-  ++load.meetings;
-  load.latency_us = meeting_us;
+  MemberLoad load;
+  ++load.memory_steps;
+  load.latency_us = memory_step_us;
   if (collective == Collective::all_reduce || collective == Collective::reduce) {  // shared out, then collected
     load.combined_bytes = each * others / facts.size;
-    load.room_bytes = 2 * load.combined_bytes;
+    load.memory_bytes = 2 * load.combined_bytes;
   } else if (collective == Collective::broadcast || collective == Collective::scatter) {
-    load.room_bytes = each;
+    load.memory_bytes = each;
   } else if (collective != Collective::barrier) {
-    load.room_bytes = each * others;
-    if (reduces(collective)) load.combined_bytes = load.room_bytes;
+    load.memory_bytes = each * others;
+    if (reduces(collective)) load.combined_bytes = load.memory_bytes;
   }
-  return price_us(Workload{.loads = {load}, .near_ones = 1}, 1, facts);
+  return price(Workload{.loads = {load}, .first_node_loads = 1}, 1, facts);
 }
 
 std::size_t segment_that_suits(const GroupFacts& facts) {
-  constexpr double latencies = 8;
-  constexpr std::size_t least = 64U << 10U;
-  constexpr std::size_t most = 16U << 20U;
   if (!facts.is_measured) return 0;
   const double round = std::max(facts.network_latency_us, facts.far_work_us * facts.members_per_core);
-  const double wanted = latencies * round * facts.network_bytes_per_us * facts.nodes();
-  std::size_t segment = least;
-  while (segment < most && static_cast<double>(segment) < wanted) segment *= 2;
+  const double wanted = segment_latencies * round * facts.network_bytes_per_us * facts.nodes();
+  std::size_t segment = least_suited_bytes;
+  while (segment < most_suited_bytes && static_cast<double>(segment) < wanted) segment *= 2;
   return segment;
 }
 

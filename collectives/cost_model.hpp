@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prices an algorithm on a group's machine from its schedules, the links that they cross, and a table of link costs.
-// All inputs are equal on all members, so all members compute equal prices. Only the basic operations on doubles are
+// Predicts the time of an algorithm from the machine of a group, the algorithm's schedules and the constants in
+// cost_constants.hpp. This is the formula; a call takes as long as its slowest member:
+//
+//   time = rounds + network + node + combine - overlap
+//
+//   rounds  = latencies of the member's rounds; on shared cores the work for its messages, if that takes longer (alpha)
+//   network = bytes on the busiest link / its rate: of a connection, a node's interface or a rack    (beta, between
+//   nodes) node    = bytes in messages within the node and in its shared memory / rate of the farthest link   (beta, in
+//   nodes) combine = bytes that a core reduces or copies / combine_rate (gamma) overlap = time in which network, node
+//   and combine run at once, because pieces or segments follow each other
+//
+// On a node with c members for each core, bytes and work of a core count c times. If the chain of all messages is
+// longer than the member's own rounds, its rounds and bytes count as many times more, because it waits for others.
+// MemberPrice in cost_model.cpp has one function for each term.
+//
+// All inputs are equal on all members, so all members predict equal times. Only the basic operations on doubles are
 // used, since every processor rounds those alike.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
+#include "collectives/cost_constants.hpp"
 #include "topology/group.hpp"
 
 namespace lockstep {
-
-// Holds the cost of one message over one kind of link.
-struct LinkCost {
-  Link link;
-  double latency_us;
-  double bytes_per_us;  // for one member
-  // Names the source of the numbers, such as a guess or a measurement.
-  std::string_view provenance;
-};
-
-// Returns the table of link costs; entry i is for link i.
-std::span<const LinkCost> link_costs();
 
 // Describes a group's machine as all its members see it. Times are in microseconds, rates in bytes per microsecond.
 struct GroupFacts {
@@ -64,46 +66,56 @@ struct GroupFacts {
 // Returns the facts of a group. They are equal on all members, because the topology is.
 GroupFacts facts_of(const Topology& topology, const Group& group);
 
-// Sums one member's work in all rounds of a schedule. Times are in microseconds.
-struct Load {
-  // Counts the rounds with messages, each repetition on its own.
-  double laps = 0;
-  double work_us = 0;   // of a core, for its messages
-  double meetings = 0;  // steps in the node's memory
+// Sums one member's work in all rounds of a schedule.
+struct MemberLoad {
+  double rounds = 0;  // rounds with messages, each repetition on its own
   double latency_us = 0;
-  double near_bytes = 0;  // in messages within the node
-  double room_bytes = 0;  // in the node's memory
-  double held_bytes = 0;  // in the node's memory, if a leader waits there for all before it sends
-  double far_bytes = 0;   // in messages between nodes
-  double rack_bytes = 0;  // the part of far_bytes that leaves the rack
-  double flow_bytes = 0;  // the part of far_bytes in the largest message of each round
-  double combined_bytes = 0;
+  double work_us = 0;         // of a core, for its messages
+  double memory_steps = 0;    // steps in the node's memory
+  double near_bytes = 0;      // in messages within the node
+  double memory_bytes = 0;    // in the node's memory
+  double leader_bytes = 0;    // in the node's memory, if a leader waits there for all before it sends
+  double far_bytes = 0;       // in messages between nodes
+  double rack_bytes = 0;      // the part of far_bytes that leaves the rack
+  double flow_bytes = 0;      // the part of far_bytes in the largest message of each round
+  double combined_bytes = 0;  // reduced or copied by a core
 };
 
 // Sums the work of a sample of members: those of the first node, then two others.
 struct Workload {
-  std::vector<Load> loads = {};
-  std::size_t near_ones = 0;      // loads of members of the first node
-  double rounds = 0;              // messages that follow each other
-  double rack_bytes = 0;          // bytes that leave the first rack or enter it, the larger number
-  bool passes_nothing_on = true;  // all messages send the input
-  int pieces = 1;                 // parts that go from member to member one behind another
+  std::vector<MemberLoad> loads = {};
+  std::size_t first_node_loads = 0;  // the first so many loads are of members of the first node
+  double chain_rounds = 0;           // messages that follow each other
+  double rack_bytes = 0;             // bytes that leave the first rack or enter it, the larger number
+  bool sends_input_only = true;      // no message passes on received data
+  int pieces = 1;                    // parts that go from member to member one behind another
+};
+
+// Holds a predicted time and the terms of the formula above, in microseconds.
+struct PriceTerms {
+  double rounds_us = 0;
+  double network_us = 0;
+  double node_us = 0;
+  double combine_us = 0;
+  double overlap_us = 0;
+  double total_us = 0;
 };
 
 // Builds the schedules of the sample and sums their work. `problem` is the root's shape, in elements of one byte.
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts);
-// Returns the price, in microseconds, of a problem with `scale` times the bytes. If the scaled one has fewer bytes
-// than members, messages that would be empty count too. `segments` flow through the stages one behind another, so that
-// work within nodes and between them overlaps.
-double price_us(const Workload& work, double scale, const GroupFacts& facts, int segments = 1);
+// Predicts the time of a problem with `scale` times the bytes. If the scaled one has fewer bytes than members, messages
+// that would be empty count too. `segments` flow through the stages one behind another, so that work within nodes and
+// between them overlaps.
+PriceTerms price(const Workload& work, double scale, const GroupFacts& facts, int segments = 1);
 
-// Returns the time from the first message to the last, in microseconds: that of the busiest member, or of its node's
-// network interface. The problem is counted in elements of one byte. If it rounds off, messages between nodes have half
-// as many bytes.
+// Predicts the time from the first message to the last. The problem is counted in elements of one byte. If it rounds
+// off, messages between nodes have half as many bytes.
+PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
+// Returns the total of price().
 double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
-// Returns the time, in microseconds, of one collective of all members in their node's memory, from starting guesses. It
-// serves people only; the planner takes this way wherever it can. 0: members do not know each other's counts.
-double price_of_meeting_us(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
+// Predicts the time of one collective of all members in their node's memory. It serves people only; the planner takes
+// this way wherever it can. All zeros mean that members do not know each other's counts.
+PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
 // Returns a segment size in bytes at which a round's messages between nodes take several times their latency. 0: the
 // network was not measured.
 std::size_t segment_that_suits(const GroupFacts& facts);

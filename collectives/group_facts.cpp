@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the facts of a group of members for the cost model: its nodes, the levels above them, and the network.
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 
@@ -9,24 +8,6 @@
 
 namespace lockstep {
 namespace {
-
-constexpr std::string_view guess = "a starting guess, measured nowhere; `lockstep tune` will replace it";
-
-constexpr std::array<LinkCost, 7> table = {{
-    {Link::self, 0.1, 10000, guess},
-    {Link::same_core, 1.0, 6000, guess},
-    {Link::shared_cache, 0.6, 8000, guess},
-    {Link::same_numa, 0.8, 6000, guess},
-    {Link::same_package, 1.0, 5000, guess},
-    {Link::same_node, 1.5, 4000, guess},
-    {Link::network, 15.0, 1250, guess},  // 10 Gbit/s, if no interface tells its rate
-}};
-// Starting guesses: the times of a shared core for a message within a node, and between nodes by TCP, at both ends
-// together.
-constexpr double near_work_us = 3;
-constexpr double far_work_us = 8;
-
-const LinkCost& link_cost_of(Link link) { return table.at(static_cast<std::size_t>(link)); }
 
 // Returns the total rate of a node's fastest interfaces in bytes per microsecond; 0: none tells it.
 double network_rate(const MachineShape& machine) {
@@ -62,8 +43,8 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
   facts.short_bytes_per_us = facts.network_bytes_per_us;
   facts.network_latency_us = link_cost_of(Link::network).latency_us;
   facts.near_latency_us = link_cost_of(facts.near).latency_us;
-  facts.far_work_us = far_work_us;
-  facts.near_work_us = near_work_us;
+  facts.far_work_us = cost::far_work_us;
+  facts.near_work_us = cost::near_work_us;
   const Topology::Network& measured = topology.network();
   if (measured.bytes_per_us > 0) {
     facts.network_known = facts.is_measured = true;
@@ -73,8 +54,8 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     facts.network_latency_us = measured.latency_us;
     if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
     // A core's work for a message is a part of the message's time.
-    facts.far_work_us = std::min(far_work_us, facts.network_latency_us);
-    facts.near_work_us = std::min(near_work_us, facts.near_latency_us);
+    facts.far_work_us = std::min<double>(cost::far_work_us, facts.network_latency_us);
+    facts.near_work_us = std::min<double>(cost::near_work_us, facts.near_latency_us);
     facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
   }
 }
@@ -159,8 +140,6 @@ void add_packages(GroupFacts& facts, const Topology& topology, const Group& grou
 }
 
 }  // namespace
-
-std::span<const LinkCost> link_costs() { return table; }
 
 GroupFacts facts_of(const Topology& topology, const Group& group) {
   GroupFacts facts{.size = group.size()};

@@ -63,6 +63,21 @@ std::uint64_t hash(const Signature& signature);
 // Returns text such as "all_reduce of 1000 f32, sum" or "broadcast of 3 f64 from rank 1".
 std::string to_text(const Signature& signature);
 
+// Identifies the choice that a plan stands for, in parts that Plan::choice_number() makes one number of.
+struct PlanChoice {
+  // Names the question of a vote that members take before a call, on a plan of its own. Each value is one bit, and is
+  // part of the number that members exchange.
+  enum class Vote : std::uint64_t { no_vote = 0, stream_path = 1, data_location = 2, tensor_locations = 4 };
+
+  // Hashes the algorithm, the segments, the piece size and the wire format.
+  std::uint64_t method_hash = 0;
+  Vote vote = Vote::no_vote;
+  // Hashes the counts of the tensors in a vote on their locations; else 0.
+  std::uint64_t tensor_hash = 0;
+
+  constexpr std::uint64_t number() const { return method_hash + (tensor_hash | static_cast<std::uint64_t>(vote)); }
+};
+
 // Tells how a call is done: a schedule for one segment, and the number of segments that flow through it.
 struct Plan {
   Spec spec;
@@ -84,7 +99,7 @@ struct Plan {
   Slice result;
   std::size_t input_count = 0;  // elements of the whole input and output
   std::size_t output_count = 0;
-  std::uint64_t choice = 0;  // a hash of the choice: equal on all members that chose alike
+  PlanChoice choice;
   // Holds the reason of the choice, for people.
   std::string why;
   WireFormat wire = WireFormat::as_is;  // of messages between nodes
@@ -95,6 +110,11 @@ struct Plan {
   // Holds the call on which members vote, if this plan is only that vote.
   std::optional<Spec> stands_for = {};
 
+  // Returns the number that members compare; it is equal on all members that chose alike.
+  std::uint64_t choice_number() const {
+    constexpr std::uint64_t stream_increment = 8;  // outside the bits of PlanChoice::Vote
+    return choice.number() + (in_stream ? stream_increment : 0);
+  }
   // Return the schedule, and the plans in a node's memory, of a segment by its number.
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
   const IntraNodePlans& near_of(int number) const { return number + 1 == segments ? near_last : near; }

@@ -84,14 +84,15 @@ std::optional<AmountRange> parse_range(std::string_view word) {
 
 AmountRange range_named(std::string_view word, std::string_view column, std::string_view where) {
   const auto range = parse_range(word);
-  if (!range) refuse(text(where, ": \"", printable(word), "\" is no range of ", column), text("allowed is ", ranges));
+  if (!range)
+    refuse(text(where, ": \"", printable(word), "\" is not a range of ", column), text("allowed is ", ranges));
   return *range;
 }
 
 std::uint64_t segment_named(std::string_view word, const Algorithm* algorithm, std::string_view where) {
   const auto bytes = parse_amount(word);
   if (!bytes)
-    refuse(text(where, ": \"", printable(word), "\" is no number of bytes for the segment"),
+    refuse(text(where, ": \"", printable(word), "\" is not a number of bytes for the segment"),
            "allowed is 0 (whole) or a number with K, M, G or T");
   if (*bytes > 0 && algorithm == nullptr)
     refuse(text(where, ": ", node_algorithm, " takes segments of its own"), "write 0");
@@ -129,8 +130,8 @@ std::optional<std::uint64_t> kind_named(std::string_view line, std::string_view 
   constexpr std::size_t digits = 16;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), kind, hex);
   if (word.size() != digits || error != std::errc{} || end != word.data() + word.size())
-    refuse(text(where, ": \"", printable(word, 200), "\" is no kind of machines"),
-           "behind \"for\" stand the 16 digits that `lockstep tune` writes");
+    refuse(text(where, ": \"", printable(word, 200), "\" is not a kind of machine"),
+           "after \"for\" come the 16 digits that `lockstep tune` writes");
   return kind;
 }
 
@@ -185,8 +186,7 @@ void refuse_foreign_table(std::string_view text, std::string_view name, const To
     if (kind && *kind != topology.kind())
       refuse(lockstep::text(where, " says that the table is for ", hexadecimal(*kind),
                             ": other machines, or members at other places, than here, ", hexadecimal(topology.kind())),
-             "measure here with `lockstep tune`, or unset LOCKSTEP_TABLE; whoever knows that the table suits takes "
-             "that line out");
+             "measure here with `lockstep tune`, or unset LOCKSTEP_TABLE; if the table suits, delete that line");
   });
 }
 

@@ -12,11 +12,9 @@
 namespace lockstep {
 namespace {
 
-// Is the size of a block if not all members know it; a guess.
-constexpr std::size_t nominal_bytes = 65536;
-constexpr double not_priced = 1e300;
-// Rounds bits off only if that saves an eighth of the time.
-constexpr double worth = 0.875;
+using namespace cost;
+
+constexpr PriceTerms not_priced{.total_us = 1e300};
 constexpr std::string_view balanced_words = "does not combine in the balanced tree of the reproducible order";
 constexpr std::string_view order_words = "does not keep the order of members that the operation needs";
 
@@ -34,7 +32,7 @@ std::uint64_t most_bytes(int size) { return (std::uint64_t{1} << 62U) / static_c
 // Returns the number of elements as Shape counts them, as far as all members know it.
 std::size_t common_count(const Spec& spec, int size) {
   if (spec.collective == Collective::barrier) return 1;
-  if (has_own_counts(spec.collective)) return nominal_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
+  if (has_own_counts(spec.collective)) return nominal_block_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
   if (!is_unequal(spec.collective)) return spec.count;
   const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
   const auto n = static_cast<std::size_t>(size);
@@ -70,10 +68,10 @@ Planner::Planner(const std::shared_ptr<const Topology>& topology, Group group, P
 
 void Planner::check(const Spec& spec) const {
   const auto refuse = [&](std::string_view what) {
-    throw Error(Code::usage, text(to_string(spec.collective), ": ", what), "mend the call");
+    throw Error(Code::usage, text(to_string(spec.collective), ": ", what), "correct the call");
   };
   if (spec.collective == Collective::exchange) refuse("messages between members that name each other need no plan");
-  if (spec.collective > Collective::exchange) refuse("what moves no data needs no plan");
+  if (spec.collective > Collective::exchange) refuse("a call that moves no data needs no plan");
   if (!group_.contains_me()) refuse("this member is not in the group");
   if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= facts_.size))
     refuse(text("the root ", spec.root, " is not among the ", facts_.size, " members"));
@@ -124,41 +122,38 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
 }
 
 // Returns the price of the whole problem. In large groups schedules are long, so one size is examined and others scale.
-double Planner::whole_us(const Algorithm& algorithm, const Shape& problem) {
+PriceTerms Planner::whole_price(const Algorithm& algorithm, const Shape& problem) {
   constexpr int few = 256;
   // Large enough that no part is empty, however it is cut.
   const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);
   const Spec like{.collective = algorithm.collective};
   const int segments = segments_of(algorithm, problem.count);
-  if (facts_.size <= few) return price_us(algorithm, problem, facts_, segments);
+  if (facts_.size <= few) return price(algorithm, problem, facts_, segments);
   Shape one = common_shape(algorithm, like, bytes, 0);
   one.rounds_off = problem.rounds_off;
-  if (!fits(algorithm, one)) return price_us(algorithm, problem, facts_, segments);
+  if (!fits(algorithm, one)) return price(algorithm, problem, facts_, segments);
   const auto [entry, is_new] = workloads_.try_emplace({&algorithm, one.rounds_off});
   if (is_new) entry->second = workload_of(algorithm, one, facts_);
-  return price_us(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
+  return price(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
 }
 
 Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
   if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced, false, not_priced};
-  PricedAlgorithm best{&algorithm, 0, whole_us(algorithm, problem)};
-  best.plain_us = best.us;
+  PricedAlgorithm best{&algorithm, 0, whole_price(algorithm, problem)};
+  best.plain_price = best.price;
   if (may_be_narrow && algorithm.keeps.once) {
     problem.rounds_off = true;
-    const double us = whole_us(algorithm, problem);
-    if (us <= worth * best.us) return {&algorithm, 0, us, true, best.us};
+    const PriceTerms narrow = whole_price(algorithm, problem);
+    if (narrow.total_us <= most_narrow_share * best.us()) return {&algorithm, 0, narrow, true, best.price};
   }
   if (!algorithm.pieces) return best;
-  constexpr std::size_t smallest = 16U << 10U;
-  constexpr std::size_t largest = 64U << 20U;
-  constexpr std::size_t most_pieces = 512;  // limits the length of the schedule
   const int segments = segments_of(algorithm, problem.count);
-  for (std::size_t piece = smallest; piece <= largest && piece < problem.count; piece *= 2) {
+  for (std::size_t piece = smallest_piece_bytes; piece <= largest_piece_bytes && piece < problem.count; piece *= 2) {
     if (problem.count / piece > most_pieces) continue;
     problem.segment = piece;
     if (!fits(algorithm, problem)) continue;
-    const double us = price_us(algorithm, problem, facts_, segments);
-    if (us < best.us) best = {&algorithm, piece, us, false, us};
+    const PriceTerms terms = price(algorithm, problem, facts_, segments);
+    if (terms.total_us < best.us()) best = {&algorithm, piece, terms, false, terms};
   }
   return best;
 }
@@ -249,17 +244,17 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
     throw Error(Code::internal, text("no algorithm for ", to_text(signature_of(spec)), " of ", facts_.size, " members"),
                 "report it with the call that led here");
   // A narrow algorithm must be worth it compared with the best one that is not.
-  const auto plain = std::ranges::min_element(able, {}, [](const PricedAlgorithm* each) { return each->plain_us; });
-  const bool narrow = able.front()->narrow && able.front()->us <= worth * (*plain)->plain_us;
+  const auto plain = std::ranges::min_element(able, {}, [](const PricedAlgorithm* each) { return each->plain_us(); });
+  const bool narrow = able.front()->narrow && able.front()->us() <= most_narrow_share * (*plain)->plain_us();
   const PricedAlgorithm& best = narrow ? *able.front() : **plain;
-  std::string why = "the only one that can do this";
+  std::string why = "no other algorithm fits";
   if (able.size() > 1) {
-    const auto us = [narrow](const PricedAlgorithm* each) { return narrow ? each->us : each->plain_us; };
+    const auto us = [narrow](const PricedAlgorithm* each) { return narrow ? each->us() : each->plain_us(); };
     const std::size_t number = able.size();
     std::erase(able, &best);
     const PricedAlgorithm* const next = *std::ranges::min_element(able, {}, us);
-    why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next comes ",
-               next->algorithm->name, us(next) < not_priced ? text(" with ", time_text(us(next))) : std::string());
+    why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next is ", next->algorithm->name,
+               us(next) < not_priced.total_us ? text(" with ", time_text(us(next))) : std::string());
   }
   return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why), .narrow = narrow};
 }
@@ -291,8 +286,8 @@ std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
     if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
     const bool all_far = each.algorithm->keeps.node || facts_.nodes() == facts_.size;
     if (candidate.narrow && all_far) candidate.sent_bytes /= 2;
-    const double us = candidate.narrow ? each.us : each.plain_us;
-    candidate.predicted_us = us < not_priced ? us : 0;
+    const PriceTerms& price = candidate.narrow ? each.price : each.plain_price;
+    if (price.total_us < not_priced.total_us) candidate.price = price;
     able.push_back(std::move(candidate));
   }
   able.insert(able.end(), std::make_move_iterator(unable.begin()), std::make_move_iterator(unable.end()));

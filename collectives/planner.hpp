@@ -42,8 +42,8 @@ struct AlgorithmCandidate {
   int segments = 1;            // segments that flow through its stages one behind another
   std::size_t rounds = 0;      // messages that follow each other
   std::size_t sent_bytes = 0;  // by the member that sends most; 0 also if members do not know each other's counts
-  // Holds the cost model's time in microseconds; 0: not priced.
-  double predicted_us = 0;
+  // Holds the time that the cost model predicts, and its terms. All zeros: it predicts none.
+  PriceTerms price;
   bool chosen = false;
   bool narrow = false;  // its messages between nodes would be in the wire format
   std::string why_not;  // the reason why it cannot be taken; empty: it can
@@ -75,9 +75,12 @@ class Planner {
   struct PricedAlgorithm {
     const Algorithm* algorithm;
     std::size_t piece_bytes;
-    double us;
-    bool narrow = false;  // with messages in the wire format, which saves enough time
-    double plain_us = 0;  // the price without the wire format
+    PriceTerms price;
+    bool narrow = false;     // with messages in the wire format, which saves enough time
+    PriceTerms plain_price;  // the price without the wire format
+
+    double us() const { return price.total_us; }
+    double plain_us() const { return plain_price.total_us; }
   };
   // Is the decision for a specification. A null algorithm goes with in_node.
   struct AlgorithmChoice {
@@ -111,7 +114,7 @@ class Planner {
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
   PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
-  double whole_us(const Algorithm& algorithm, const Shape& problem);
+  PriceTerms whole_price(const Algorithm& algorithm, const Shape& problem);
   std::size_t blocks_cut(const Algorithm& algorithm) const;
   int segments_of(const Algorithm& algorithm, std::size_t bytes) const;
   std::string node_objection(const Spec& spec) const;

@@ -9,15 +9,8 @@
 namespace lockstep {
 namespace {
 
-// Starting guesses for networks that were not measured. With fewer bytes than this, a pipeline of segments costs more
-// rounds than it hides.
-constexpr std::size_t pipeline_bytes = 4U << 20U;
-constexpr std::size_t pipeline_segments = 32;  // if only additions are to be hidden
-constexpr std::size_t least_segment_bytes = 1U << 20U;
-constexpr std::size_t most_segment_bytes = 16U << 20U;
-constexpr std::size_t most_scratch_bytes = 256U << 20U;    // of one call, if cutting can reduce it
-constexpr std::size_t segment_scratch_bytes = 64U << 20U;  // of one segment of a call that needs more
-constexpr std::size_t most_segments = 65536;
+using namespace cost;
+
 // Elements: segments begin at whole cache lines if the buffer does.
 constexpr std::size_t segment_multiple = 64;
 
@@ -202,14 +195,14 @@ Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::si
 std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const {
   if (adds_between_nodes(algorithm, facts_)) {
     const std::size_t suits = segment_that_suits(facts_);
-    return bytes < least_segment_bytes
-               ? 0
-               : std::clamp(bytes / pipeline_segments, suits, std::max(suits, least_segment_bytes));
+    return bytes < least_segment_bytes ? 0
+                                       : std::clamp<std::size_t>(bytes / pipeline_segments, suits,
+                                                                 std::max<std::size_t>(suits, least_segment_bytes));
   }
   if (is_in_turns(algorithm)) {
     const std::size_t suits = facts_.nodes() > 1 ? segment_that_suits(facts_) : 0;
     const std::size_t most = suits * static_cast<std::size_t>(facts_.most_on_a_node);
-    return suits > 0 && bytes >= 2 * suits ? std::clamp(bytes / 8, suits, most) : 0;
+    return suits > 0 && bytes >= 2 * suits ? std::clamp(bytes / staged_segments, suits, most) : 0;
   }
   // A member that passes pieces on would stop in every segment for its whole node, which waits for its cores.
   const bool stops = algorithm.pieces && algorithm.keeps.node && facts_.is_measured && facts_.members_per_core > 1;
@@ -217,7 +210,7 @@ std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_
   if (const std::size_t suits = segment_that_suits(facts_); suits > 0)
     return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
   if (bytes < pipeline_bytes) return 0;
-  return std::clamp(bytes / 8, least_segment_bytes, most_segment_bytes);
+  return std::clamp<std::size_t>(bytes / staged_segments, least_segment_bytes, most_segment_bytes);
 }
 
 // Returns the number of blocks that a segment has a part of.
@@ -263,7 +256,7 @@ Planner::Segmentation Planner::cut_for(const Spec& spec, const AlgorithmChoice& 
   for (const std::size_t count : {segment, last}) {
     if (!fits(*choice.algorithm, common_shape(*choice.algorithm, spec, count, piece))) return cut;
   }
-  const int depth = has_stages(*choice.algorithm) ? 3 : 2;
+  const int depth = has_stages(*choice.algorithm) ? most_segments_in_flight : 2;
   return {segment, static_cast<int>(segments), std::min(depth, static_cast<int>(segments))};
 }
 
@@ -281,7 +274,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   Segmentation cut{.segment = spec.count};
   if (facts_.size == 1) {
     plan->algorithm = "copy";
-    plan->why = "there is nobody else";
+    plan->why = "the group has one member";
     plan->last = alone(spec, whole);
   } else if (const AlgorithmChoice choice = choose(spec); choice.in_node) {
     plan->algorithm = node_algorithm;
@@ -311,7 +304,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->depth = cut.depth;
   const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
                                    cut.depth, ' ', piece, ' ', to_string(plan->wire));
-  plan->choice = hash(std::as_bytes(std::span(decided)));
+  plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));
   return plan;
 }
 

@@ -31,11 +31,11 @@ CommunicationOptions CommunicationOptions::merged(const CommunicationOptions& ot
 const CommunicationOptions& CommunicationOptions::checked() const {
   if (bytes_per_pack < 0)
     throw Error(Code::usage, text("communication options with bytes_per_pack ", bytes_per_pack),
-                "say how many bytes go together, or 0 for all");
+                "give the bytes of a pack, or 0 for one pack");
   if (timeout < Duration{})
     throw Error(Code::usage,
                 text("communication options with a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
-                "give a positive time, or zero for what LOCKSTEP_TIMEOUT says");
+                "give a positive time, or zero for LOCKSTEP_TIMEOUT");
   return *this;
 }
 
@@ -59,7 +59,7 @@ CommunicationChoice choose_communication(CommunicationImplementation wished, con
   }
   if (wished == CommunicationImplementation::nccl)
     return {CommunicationBackend::own, "Enabled NCCL communication but no GPUs detected", false};
-  return {CommunicationBackend::own, "no replica is on a GPU; algorithms by size, topology and what was measured here"};
+  return {CommunicationBackend::own, "no replica is on a GPU; algorithms by size, topology and measurements"};
 }
 
 std::vector<std::pair<std::size_t, std::size_t>> plan_packs_of_bytes(const std::vector<std::size_t>& bytes,

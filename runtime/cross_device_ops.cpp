@@ -141,7 +141,7 @@ std::vector<std::pair<std::size_t, std::size_t>> plan_packs(std::size_t count, i
 
 PackedOps::PackedOps(std::string name, int num_packs) : name_(std::move(name)), num_packs_(num_packs) {
   if (num_packs < 0)
-    throw Error(Code::usage, text(name_, " with num_packs ", num_packs), "say how many packs, or 0 for none at all");
+    throw Error(Code::usage, text(name_, " with num_packs ", num_packs), "give a number of packs, or 0 for none");
 }
 
 std::string PackedOps::describe() const {
@@ -207,10 +207,9 @@ void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vec
 
 void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
                                 std::size_t /*number*/) {
-  say(group,
-      group.by_nccl()
-          ? "what is in the GPUs' memory by NCCL, what is in the host's over the memory of the node or the network"
-          : text(group.why(), "; so not by NCCL but over the memory of the node or the network"));
+  say(group, group.by_nccl()
+                 ? "data in GPU memory by NCCL, data in host memory by the node's shared memory or the network"
+                 : text(group.why(), "; so not by NCCL but over the memory of the node or the network"));
   group.all_reduce(op, pack);
 }
 

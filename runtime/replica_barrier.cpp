@@ -55,7 +55,7 @@ void ReplicaBarrier::look_at_the_clock(Clock::time_point begin, bool& warned) {
   }
   if (patience_.limit > Duration{} && waited >= patience_.limit)
     fail(Code::stall, text("waited ", format_duration(patience_.limit), " in ", missing()),
-         "look what it does; LOCKSTEP_TIMEOUT sets the limit");
+         "check that replica; LOCKSTEP_TIMEOUT sets the limit");
 }
 
 void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
@@ -151,7 +151,7 @@ void ReplicaBarrier::leave(int replica) {
 
 void ReplicaBarrier::cancel(const std::string& why) {
   const std::lock_guard lock(mutex_);
-  fail(Code::peer_failed, why, "look at what that replica threw");
+  fail(Code::peer_failed, why, "see the exception of that replica");
 }
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ std::string detail::what_of(const std::exception_ptr& cause) {
   } catch (const std::exception& error) {
     return error.what();
   } catch (...) {
-    return "something that is no std::exception";
+    return "an object that is not a std::exception";
   }
 }
 

@@ -109,8 +109,8 @@ class TaskSessionBackend final : public SessionBackend {
     if (!interface.empty())
       throw Error(Code::bad_setting,
                   text("LOCKSTEP_INTERFACE=", printable(interface),
-                       " is no interface of this host, and no address of one begins so"),
-                  "look at `ip address`, or leave it out");
+                       " is neither an interface of this host nor the beginning of an address of one"),
+                  "see the output of `ip address`, or unset the variable");
     const std::string host = address_.substr(0, address_.rfind(':'));
     const HostAddresses found = addresses_of(host);
     options.listens_everywhere = found.own.empty();
@@ -136,7 +136,7 @@ class TaskSessionBackend final : public SessionBackend {
         if (id_in_cluster(cluster_, {job, index}) == 0) return address;
       }
     }
-    throw Error(Code::internal, "a cluster in which nobody trains");
+    throw Error(Code::internal, "a cluster without tasks that train");
   }
 
   ClusterSpec cluster_;

@@ -11,7 +11,7 @@ std::shared_ptr<SessionBackend> make_task_session_backend(const ClusterSpec& /*c
                                                           const Log& /*log*/) {
   throw Error(Code::usage,
               text("this is ", me.type, ' ', me.index, " of the cluster of ", source,
-                   ", whose tasks find each other by gRPC, which this build has not"),
+                   ", whose tasks find each other by gRPC, which this build lacks"),
               "install libgrpc++-dev and build again, or start the processes by mpirun");
 }
 

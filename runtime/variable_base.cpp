@@ -163,7 +163,7 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
     if (all[i] < 0)
       throw Error(Code::peer_failed,
                   text("replica ", i / words.size(), " could not make its variable, at ", place(origin)),
-                  "look at what it says itself");
+                  "see its own error");
   }
   const std::vector<TensorShape> shapes = decode_shapes(all);
   for (std::size_t i = 0; i < shapes.size(); ++i) {
@@ -211,14 +211,14 @@ bool VariableBase::is_spread() const { return size_ > local_; }
 int VariableBase::gpu_of(int part) const { return strategy().gpu_of(part); }
 
 void VariableBase::refuse_part(std::string_view call) const {
-  throw Error(Code::usage, text(call, "() of ", quoted(options_), " by who has no part of its own of it"),
+  throw Error(Code::usage, text(call, "() of ", quoted(options_), " in a thread that has no component of it"),
               "call it in a replica's function, or in update()");
 }
 
 void VariableBase::refuse_place(std::string_view call, bool is_here) const {
   throw Error(Code::usage,
               text(call, "() of ", quoted(options_), ", which is ",
-                   is_here ? "in the host's memory" : "in a GPU's memory, where the host cannot look"),
+                   is_here ? "in the host's memory" : "in a GPU's memory, which the host cannot read"),
               is_here ? "use local()" : "use local_on_gpu() for kernels, or read() and assign(), which copy");
 }
 
@@ -232,7 +232,7 @@ void VariableBase::refuse_reading_for_all() const {
 void VariableBase::refuse_change_for_all(std::string_view call) const {
   throw Error(Code::usage,
               text(quoted(options_), ", synchronised on read with the aggregation ", name_of(options_.aggregation),
-                   ", does not support ", call, " for all replicas: nobody knows whose it is"),
+                   ", does not support ", call, " for all replicas: it is not known which replica it is for"),
               "do it in a replica, or assign the whole");
 }
 
@@ -292,9 +292,9 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
           text(words.empty() ? "" : "; ", "replica ", replica,
                end - begin == 1 ? text(", element ", begin) : text(", between elements ", begin, " and ", end - 1));
   }
-  throw Error(Code::out_of_sync,
-              text(quoted(options_), " differs from what replicas ", alike.to_string(), " have: ", words),
-              "restore it from a checkpoint, or assign it for all; then look for who writes to one replica alone");
+  throw Error(
+      Code::out_of_sync, text(quoted(options_), " differs from what replicas ", alike.to_string(), " have: ", words),
+      "restore it from a checkpoint, or assign it for all; then find the code that writes to one replica alone");
 }
 
 std::string VariableBase::to_text(const std::vector<std::string>& values, const TensorShape& shape,

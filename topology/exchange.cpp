@@ -16,7 +16,7 @@ void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_
   if (patience_.limit > Duration{} && std::chrono::steady_clock::now() - since > patience_.limit)
     throw Error(Code::stall,
                 text("waited ", format_duration(patience_.limit), " for other threads that split exchanges"),
-                "look what those threads do; LOCKSTEP_TIMEOUT sets the limit");
+                "check those threads; LOCKSTEP_TIMEOUT sets the limit");
   std::mt19937_64 random(seed() + attempt);
   constexpr unsigned longest = 5000;  // microseconds of a pause; a guess
   const unsigned most = std::min(longest, 50U << std::min(attempt, 8U));
@@ -101,7 +101,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
       Reader reader(taken[static_cast<std::size_t>(rank)]);
       if (const std::string theirs = reader.get_string(); !theirs.empty())
         throw Error(Code::peer_failed, text("rank ", rank, " could not split: ", printable(theirs, 500)),
-                    "look at what that member says itself");
+                    "see that rank's own error");
       openings.push_back(reader.get_bytes());
     }
     std::vector<Bytes> of_members;

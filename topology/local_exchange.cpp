@@ -103,7 +103,7 @@ void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Pa
   }
   if (!came && patience.limit > Duration{} && !wait_until(patience.limit)) {
     fail_locked(Error(Code::stall, text("waited ", format_duration(patience.limit), " in ", missing(what)),
-                      "look what those members do; LOCKSTEP_TIMEOUT sets the limit"));
+                      "check those members; LOCKSTEP_TIMEOUT sets the limit"));
   }
   wait_until(std::nullopt);
   check_failure(lock);
@@ -207,7 +207,7 @@ void run_local(int size, const std::function<void(Exchange&)>& body, Patience pa
           const std::lock_guard lock(mutex);
           if (!first) first = std::current_exception();
         }
-        own->fail("an exception that is no std::exception ends it");
+        own->fail("an exception that is not a std::exception ends it");
       }
     });
   }

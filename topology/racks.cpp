@@ -51,7 +51,7 @@ class RackParser {
     const auto number = parse_number(rate.substr(0, rate.empty() ? 0 : rate.size() - 1));
     const double scale = rate.ends_with('M') ? 1 : rate.ends_with('G') ? 1e3 : rate.ends_with('T') ? 1e6 : 0;
     if (!number || scale == 0 || !(*number * scale >= 1) || *number * scale > 1e9)
-      refuse(text('"', printable(rate), "\" as what a rack has to all others"), "give bits per second such as 400G");
+      refuse(text('"', printable(rate), "\" as the rate of a rack's uplink"), "give bits per second such as 400G");
     racks.uplink_mbit_per_s = std::llround(*number * scale);
   }
 
@@ -64,7 +64,7 @@ class RackParser {
     const auto last = std::unique(list.begin(), list.end(), [](char a, char b) { return a == ',' && b == ','; });
     list.erase(last, list.end());
     const auto hosts = parse_hosts(list);
-    if (!hosts) refuse(text('"', printable(value), "\" is no list of hosts"), "write them as node[1-4],node9");
+    if (!hosts) refuse(text('"', printable(value), "\" is not a list of hosts"), "write them as node[1-4],node9");
     for (const std::string& host : *hosts) {
       const auto [entry, is_new] = racks.rack_of.try_emplace(host, name);
       if (!is_new && entry->second != name)

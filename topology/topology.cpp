@@ -215,7 +215,7 @@ Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_
     const std::size_t more = missing.size() - std::min(most, missing.size());
     missing.resize(std::min(most, missing.size()));
     if (more > 0) missing.push_back(text(more, " more"));
-    parts.remarks.push_back(text("of ", join(missing, ", "), " nobody has said in which rack, so racks are not used"));
+    parts.remarks.push_back(text("the rack of ", join(missing, ", "), " is not known, so racks are not used"));
   }
   for (std::size_t node = 0; node < parts.nodes.size(); ++node)
     parts.nodes[node].rack = is_known ? std::move(racks[node]) : std::string();

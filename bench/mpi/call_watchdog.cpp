@@ -37,11 +37,12 @@ void MpiCallWatchdog::run() {
       continue;
     }
     if (std::chrono::steady_clock::now() - since < patience_.limit) continue;
-    const Error error(Code::mpi_hang,
-                      text("a collective of the MPI library, measured as a baseline, has not come back for ",
-                           format_duration(patience_.limit)),
-                      "look for ranks that are stopped or gone (the library does not say which); LOCKSTEP_TIMEOUT sets "
-                      "the limit, --baseline none measures without it");
+    const Error error(
+        Code::mpi_hang,
+        text("a collective of the MPI library, measured as a baseline, has not come back for ",
+             format_duration(patience_.limit)),
+        "check for ranks that are stopped or have exited (the library does not say which); LOCKSTEP_TIMEOUT sets "
+        "the limit, --baseline none measures without it");
     log_.error(error.what());
     ::_exit(static_cast<int>(Exit::timeout));
   }

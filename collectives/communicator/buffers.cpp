@@ -14,10 +14,10 @@ std::optional<BufferError> buffer_error(const BufferView& data, std::size_t elem
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(data.count, element_bytes, &bytes) || bytes > largest)
     return BufferError{text(data.count, " times ", element_bytes, " is more than any memory holds"),
-                       "look whether the count was negative once"};
+                       "check that the count was never negative"};
   if (!data.extent(element_bytes))
     return BufferError{text(data.blocks, " runs ", data.stride, " elements apart are more than any memory holds"),
-                       "look whether the stride was negative once"};
+                       "check that the stride was never negative"};
   if (written && data.overlaps_itself())
     return BufferError{text("the runs of the output overlap: they are ", data.stride, " elements apart and ",
                             data.count / data.blocks, " long"),

@@ -23,8 +23,7 @@ constexpr std::size_t largest_count = std::numeric_limits<std::size_t>::max() / 
 std::size_t product(const CallRequest& request, std::size_t a, std::size_t b) {
   std::size_t all = 0;
   if (__builtin_mul_overflow(a, b, &all) || all > largest_count)
-    refuse(request, text(a, " times ", b, " is more than any memory holds"),
-           "look whether the count was negative once");
+    refuse(request, text(a, " times ", b, " is more than any memory holds"), "check that the count was never negative");
   return all;
 }
 
@@ -265,7 +264,7 @@ Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& pa
     cut_equal(request, spec, size, index);
   if (reduces(request.collective) && request.reduction.op == ReduceOp::avg &&
       (request.collective == Collective::scan || request.collective == Collective::exscan)) {
-    refuse(request, "avg of a part of the members", "use sum and divide by what you mean");
+    refuse(request, "avg of a part of the members", "use sum, then divide in the program");
   }
   check_overlap(request, spec, index);
   if (may_be_narrow(spec)) spec.wire = request.wire;

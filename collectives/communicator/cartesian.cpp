@@ -101,7 +101,7 @@ void CartesianGrid::add(const FaceView& face, std::size_t element_bytes, Origin 
     throw Error(Code::usage,
                 text("a face that gives ", face.gives.count, " elements and takes ", face.takes.count, " (",
                      place(origin), ')'),
-                "neighbours exchange equally much; use sendrecv for what is not");
+                "neighbours exchange equally much; use sendrecv for unequal counts");
   if (!peer) return;
   sends_.push_back({*peer, face.gives, element_bytes, tag_of(face.dimension, face.side == GridSide::upper), true});
   receives_.push_back({*peer, face.takes, element_bytes, tag_of(face.dimension, face.side == GridSide::lower), true});

@@ -148,7 +148,8 @@ BoundCall CommunicatorCore::bound_call_from(const CallRequest& request, QueryRul
       bound_call.call.plan = in_stream(bound_call.call.plan);
     if (may_ask_where(whole, spec, query_rule)) {
       auto gpus = device_call_for(spec, whole);
-      gpus->meeting = meeting(spec, request.stream ? "in a stream" : "where the data is", request.stream ? 1 : 2);
+      gpus->meeting = request.stream ? meeting(spec, "in a stream", {.vote = PlanChoice::Vote::stream_path})
+                                     : meeting(spec, "where the data is", {.vote = PlanChoice::Vote::data_location});
       gpus->make_host_call = [this, bound_call, whole, query_rule]() mutable {
         stage(bound_call, whole);
         if (query_rule != QueryRule::where_it_is_large) bound_call.call.devices = devices_of(bound_call.call);

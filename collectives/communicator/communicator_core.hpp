@@ -272,7 +272,7 @@ class CommunicatorCore {
   int device_of(const CallRequest& request) const;
   std::shared_ptr<DeviceCall> device_call_for(const Spec& spec, const CallRequest& request) const;
   // Returns the plan of the vote on a call of this spec. It has that call's signature.
-  std::shared_ptr<const Plan> meeting(const Spec& spec, std::string_view name, std::uint64_t choice);
+  std::shared_ptr<const Plan> meeting(const Spec& spec, std::string_view name, PlanChoice vote);
   void decide(DeviceCall& gpus, const Origin& origin);
   DeviceVote vote_of(const DeviceCall& gpus) const;
   Error different_counts(const Spec& spec);
@@ -367,7 +367,7 @@ class CommunicatorCore {
   bool spans_nodes_ = false;
   // Holds a trial for each kind and size of call. The last number of the key is the bit width of the size in bytes.
   std::map<std::tuple<Collective, DataType, ReduceOp, Order, int>, Trial> trials_;
-  // Holds the plans of meeting(), by the signature's hash and choice.
+  // Holds the plans of meeting(), by the signature's hash and the vote's number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> meetings_;
   // Holds this member's vote, and the sum of all. It is shared because a transport may use it after a failure.
   std::shared_ptr<std::array<DeviceVote, 2>> votes_ = std::make_shared<std::array<DeviceVote, 2>>();

@@ -113,9 +113,9 @@ BoundCall CommunicatorCore::prepare(std::span<const CallRequest> requests, const
       counts = (counts ^ spec.count) * 0xff51afd7ed558ccdU;
       counts ^= counts >> 33U;
     }
-    bound_call.gpus->meeting =
-        meeting(spec_for(with_options(whole)),
-                whole.stream ? "where the tensors are, in a stream" : "where the tensors are", counts | 4U);
+    bound_call.gpus->meeting = meeting(spec_for(with_options(whole)),
+                                       whole.stream ? "where the tensors are, in a stream" : "where the tensors are",
+                                       {.vote = PlanChoice::Vote::tensor_locations, .tensor_hash = counts});
     bound_call.gpus->make_host_call = std::move(make_host_call);
     return bound_call;
   });

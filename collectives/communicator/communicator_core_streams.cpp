@@ -45,8 +45,6 @@ std::shared_ptr<const Plan> CommunicatorCore::in_stream(const std::shared_ptr<co
   auto made = std::make_shared<Plan>(*plan);
   made->in_stream = true;
   made->algorithm += " in a stream";
-  constexpr std::uint64_t other_choice = 8;
-  made->choice += other_choice;
   stream_plans_[plan.get()] = {plan, made};
   return made;
 }

@@ -23,10 +23,10 @@ std::uint64_t bits_of(int from, int to, std::size_t bytes) {
 
 }  // namespace
 
-// Returns the same object again for the same signature and choice, which are equal on all members.
-std::shared_ptr<const Plan> CommunicatorCore::meeting(const Spec& spec, std::string_view name, std::uint64_t choice) {
+// Returns the same object again for the same signature and vote, which are equal on all members.
+std::shared_ptr<const Plan> CommunicatorCore::meeting(const Spec& spec, std::string_view name, PlanChoice vote) {
   constexpr std::size_t kept = 1024;
-  const auto key = std::pair(hash(signature_of(spec)), choice);
+  const auto key = std::pair(hash(signature_of(spec)), vote.number());
   const auto known = meetings_.find(key);
   if (known != meetings_.end()) return known->second;
   if (meetings_.size() == kept) meetings_.clear();
@@ -37,7 +37,8 @@ std::shared_ptr<const Plan> CommunicatorCore::meeting(const Spec& spec, std::str
                                      .count = std::tuple_size_v<DeviceVote>});
   auto plan = std::make_shared<Plan>(*plain);
   plan->algorithm = name;
-  plan->choice += choice;
+  plan->choice.vote = vote.vote;
+  plan->choice.tensor_hash = vote.tensor_hash;
   plan->stands_for = spec;
   meetings_[key] = plan;
   return plan;

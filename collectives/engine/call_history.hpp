@@ -10,12 +10,11 @@
 
 namespace lockstep {
 
-// Describes one call. `choice` identifies the plan, and `origin` is the line of the program that made the call.
+// Describes one call. `origin` is the line of the program that made the call.
 struct CallRecord {
   // Counts the communicator's calls from 1. 0 marks an unused entry.
   std::uint64_t number = 0;
   Signature signature = {};
-  std::uint64_t choice = 0;
   Origin origin = {};
   std::shared_ptr<const Plan> plan = {};
   bool finished = false;

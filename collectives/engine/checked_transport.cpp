@@ -18,8 +18,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view remedy =
-    "look at the memory and the network of both hosts: what they exchange cannot be relied on";
+constexpr std::string_view remedy = "check the memory and the network of both hosts: their messages arrive damaged";
 
 // Mixes a word into a state. Different words give different results for one state, and different states for one word.
 std::uint64_t next_state(std::uint64_t state, std::uint64_t word) {

@@ -17,7 +17,7 @@ void put(Writer& to, const CallDescription& call) {
   const Signature& s = call.signature;
   to.put(call.number).put(s.collective).put(s.type).put(s.op).put(s.order).put(s.wire).put(s.root).put(s.element_bytes);
   to.put(s.count).put(s.counts_hash).put(s.is_ordered).put(s.fingerprints.layout).put(s.fingerprints.function);
-  to.put(s.fingerprints.variable).put(s.fingerprints.place).put(call.choice);
+  to.put(s.fingerprints.variable).put(s.fingerprints.place).put(call.choice_number);
   to.put(std::string_view(call.algorithm)).put(std::string_view(call.place));
 }
 
@@ -39,7 +39,7 @@ CallDescription get_call(Reader& from) {
   s.fingerprints.function = from.get<std::uint64_t>();
   s.fingerprints.variable = from.get<std::uint64_t>();
   s.fingerprints.place = from.get<std::uint64_t>();
-  call.choice = from.get<std::uint64_t>();
+  call.choice_number = from.get<std::uint64_t>();
   call.algorithm = printable(from.get_string());
   call.place = printable(from.get_string(), 200);
   return call;

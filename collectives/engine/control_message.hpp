@@ -15,11 +15,11 @@
 
 namespace lockstep {
 
-// Describes a call as the member that made it sees it. `choice` identifies the plan that the member chose.
+// Describes a call as the member that made it sees it. `choice_number` is Plan::choice_number().
 struct CallDescription {
   std::uint64_t number = 0;
   Signature signature = {};
-  std::uint64_t choice = 0;
+  std::uint64_t choice_number = 0;
   std::string algorithm;
   // Names the program's line.
   std::string place;  // such as "train.cpp:40"

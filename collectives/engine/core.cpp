@@ -115,7 +115,6 @@ inline void Core::set_call_tag(Operation& operation, const PlanEntry& prepared) 
   if (status_ != nullptr) status_->begin(operation.number, operation.signature, recorded.origin, is_same);
   if (is_same) return;
   recorded.signature = operation.signature;
-  recorded.choice = operation.plan().choice;
   recorded.plan = operation.call.plan;
 }
 
@@ -189,7 +188,7 @@ Core::PlanEntry& Core::prepare(const std::shared_ptr<const Plan>& plan) {
     known.agreed = 0;
     known.plan = plan;
     known.signature = signature_of(plan->stands_for ? *plan->stands_for : plan->spec);
-    known.kind = stir(hash(known.signature), plan->choice);
+    known.kind = stir(hash(known.signature), plan->choice_number());
     known.most_messages = most_messages(*plan);
   }
   return known;

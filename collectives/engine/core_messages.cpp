@@ -118,12 +118,13 @@ void Core::check_present(const Operation& operation) {
 void Core::compare(int peer, const CallDescription& theirs) {
   const CallRecord* recorded = call_history_.find(theirs.number);
   if (recorded == nullptr) return;
-  if (recorded->signature == theirs.signature && recorded->choice == theirs.choice) return;
+  if (recorded->signature == theirs.signature && recorded->plan->choice_number() == theirs.choice_number) return;
   throw different_calls(name_, peer, theirs, rank_, description_of(*recorded), members_);
 }
 
 CallDescription Core::description_of(const CallRecord& recorded) const {
-  return {recorded.number, recorded.signature, recorded.choice, recorded.plan->algorithm, place(recorded.origin)};
+  return {recorded.number, recorded.signature, recorded.plan->choice_number(), recorded.plan->algorithm,
+          place(recorded.origin)};
 }
 
 void Core::tell(int peer, const ControlMessage& message) { transport_.tell(peer, to_bytes(message)); }

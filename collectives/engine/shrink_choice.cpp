@@ -74,7 +74,7 @@ std::optional<ShrinkDecision> ShrinkConsensus::choose(Duration now) {
   const auto stalled = [&](std::string_view who) {
     return ShrinkDecision{.code = Code::stall,
                           .why = text("waited ", format_duration(patience_.limit), " in ", what(), ": ", who,
-                                      " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit")};
+                                      " -> check those members; LOCKSTEP_TIMEOUT sets the limit")};
   };
   if (!absent.empty()) {
     if (!is_late(now)) return std::nullopt;
@@ -116,7 +116,7 @@ std::optional<ShrinkDecision> ShrinkConsensus::out_of_reach(const IndexSet& all)
     if (others.empty()) continue;
     return ShrinkDecision{.code = Code::peer_failed,
                           .why = text(what(), ": rank ", peer, " does not reach rank ", others.to_string(),
-                                      ", though others do -> look at the link between those hosts")};
+                                      ", though others do -> check the link between those hosts")};
   }
   return std::nullopt;
 }
@@ -149,7 +149,7 @@ void ShrinkConsensus::look_whether_stuck(Duration now) {
       return give_up(Code::peer_failed, text(what(), ": rank ", away.to_string(),
                                              " are not reached, may live, and may go on without rank ", all.to_string(),
                                              ", which are not more than half of ", size_,
-                                             " -> start anew, or look at the link between the hosts"));
+                                             " -> start anew, or check the link between the hosts"));
     }
   }
   const auto turns = static_cast<int>(all.size()) + 4;
@@ -158,7 +158,7 @@ void ShrinkConsensus::look_whether_stuck(Duration now) {
     give_up(Code::stall, text("waited ", format_duration(now - since_), " in ", what(), ": ",
                               absent.empty() ? text("rank ", all.to_string(), " came, and too few of them answer")
                                              : text("rank ", absent.to_string(), " did not come"),
-                              " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit"));
+                              " -> check those members; LOCKSTEP_TIMEOUT sets the limit"));
   }
 }
 

@@ -142,7 +142,7 @@ void ShrinkConsensus::take(const ShrinkDecision& verdict) {
   }
   verdict_ = ShrinkDecision{.code = Code::peer_failed,
                             .why = text(what(), ": rank ", verdict.members.to_string(), " go on without rank ", rank_,
-                                        ", which they had lost -> look at the link between the hosts")};
+                                        ", which they had lost -> check the link between the hosts")};
 }
 
 void ShrinkConsensus::built(const BuildResult& part, Duration now) {

@@ -122,7 +122,7 @@ ShrinkMessage parse_shrink_message(std::span<const std::byte> bytes, int size) {
       message.word = DecidedMessage{getting.verdict()};
       break;
     default:
-      throw Error(Code::bad_message, text("a word of survivors of kind ", static_cast<int>(kind)));
+      throw Error(Code::bad_message, text("a consensus message of kind ", static_cast<int>(kind)));
   }
   reader.expect_done();
   return message;

@@ -103,8 +103,8 @@ std::string folder_of(int process) { return text("/proc/", process); }
 // Returns the remedy for an error of the system.
 std::string_view advice_for(int error) {
   if (error == ENOENT || error == ESRCH) return "take the number of a process that runs on this host (pgrep -a NAME)";
-  if (error == EACCES || error == EPERM) return "be the user whose process it is, or root";
-  return "look what this process lacks (ulimit -a)";
+  if (error == EACCES || error == EPERM) return "run as the user of that process, or as root";
+  return "check the limits of this process (ulimit -a)";
 }
 
 // Returns a descriptor of the process's status file; an empty one if it has none. Throws Error system.
@@ -179,13 +179,13 @@ const CallSnapshot* CommunicatorSnapshot::call(std::uint64_t number) const {
 
 std::vector<CommunicatorSnapshot> read(std::span<const std::byte> bytes, int process, std::int64_t now_ns) {
   if (bytes.size() != sizeof(StatusFile))
-    throw Error(Code::bad_message, "a book of another size", "take the same build of Lockstep as that process has");
+    throw Error(Code::bad_message, "a status file of another size", "use the build of Lockstep that the process uses");
   const StatusFileCopy copy(bytes);
   const StatusFile& status_file = *copy;
   if (status_file.magic != magic || status_file.layout != layout)
-    throw Error(Code::bad_message, "a book of another build", "take the same build of Lockstep as that process has");
+    throw Error(Code::bad_message, "a status file of another build", "use the build of Lockstep that the process uses");
   if (status_file.process != process)
-    throw Error(Code::bad_message, "a book of another process, which has forked this one");
+    throw Error(Code::bad_message, "a status file of another process, which has forked this one");
   std::vector<CommunicatorSnapshot> all;
   for (std::size_t i = 0; i < most_statuses; ++i) {
     if (is_in_use(status_file.headers[i]) && has_possible_rank(status_file.headers[i]))

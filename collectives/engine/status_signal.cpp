@@ -30,11 +30,11 @@ void ring(int /*signal*/) {
 // Logs the state of this process's communicators, and writes a dump.
 void tell(const Log& log) {
   const auto mine = look_at(::getpid());
-  if (!mine || mine->communicators.empty()) return log.warn("this process has no communicator now");
+  if (!mine || mine->communicators.empty()) return log.warn("this process has no communicator");
   for (const CommunicatorSnapshot& each : mine->communicators)
     log.warn(text('"', each.name, "\" rank ", each.rank, " of ", each.size, ": ", standing(each)));
   if (const auto folder = leave())
-    log.warn(text("what the members on this host did last is in ", *folder, " -> lockstep why --all ", *folder));
+    log.warn(text("the last calls of the members on this host are in ", *folder, " -> lockstep why --all ", *folder));
 }
 
 [[noreturn]] void wait_for_signals(const Log& log) {
@@ -68,12 +68,13 @@ void tell_on(int signal, const Log& log) {
   if (now.sa_handler == &ring) return;
   if (now.sa_handler != SIG_DFL)
     return log.warn(text("the program has a handler of its own for signal ", signal,
-                         ", so LOCKSTEP_SIGNAL does nothing"
-                         " -> let it name the other one of USR1 and USR2, or none"));
+                         ", so LOCKSTEP_SIGNAL has no effect"
+                         " -> set it to the other one of USR1 and USR2, or to none"));
   if (bell < 0) {
     const int made = ::eventfd(0, EFD_CLOEXEC);
     if (made < 0)
-      throw system_error("making a bell for LOCKSTEP_SIGNAL", errno, "look how many descriptors are left (ulimit -n)");
+      throw system_error("creating an event descriptor for LOCKSTEP_SIGNAL", errno,
+                         "check how many descriptors are left (ulimit -n)");
     keep_from_children(made);
     bell = made;
     begin_to_wait(log);

@@ -115,10 +115,10 @@ void TransportExchange::wait(ExchangeCall& call) {
     for (int peer = 0; peer < size(); ++peer) {
       if (fates[static_cast<std::size_t>(peer)] == Fate::here) continue;
       throw Error(Code::peer_failed, text("rank ", peer, " is gone, in \"", call.what, '"'),
-                  "look at what that process says itself");
+                  "see that process's own error");
     }
     if (const auto why = in_vain_ ? in_vain_() : std::nullopt)
-      throw Error(Code::peer_failed, *why, "look at what that process says itself");
+      throw Error(Code::peer_failed, *why, "see that process's own error");
     look_at_time(call);
     run_progress_hooks(0);
     if (turns < spins)
@@ -195,7 +195,7 @@ void TransportExchange::take(ExchangeCall& call, int peer, std::span<const std::
     const Code code = read_code(reader);
     throw Error(code, printable(reader.get_string(), longest_reason));
   }
-  if (reader.get<std::uint64_t>() != calls_) throw Error(Code::internal, "words of set-up are out of step");
+  if (reader.get<std::uint64_t>() != calls_) throw Error(Code::internal, "set-up messages are out of step");
   if (kind == ExchangeMessageKind::block) return take_block(call, peer, reader);
   const std::size_t count = reader.get_count(sizeof(std::uint64_t));
   if (count != call.blocks.size()) throw Error(Code::bad_message, "the blocks of another number of members");
@@ -231,7 +231,7 @@ void TransportExchange::look_at_time(ExchangeCall& call) {
     log().warn(text(id(Code::stall), " waiting for ", format_duration(warn), " in ", missing(call)));
   if (limit == Duration{} || lasted < (rank() == gatherer ? limit : limit + limit / 4)) return;
   throw Error(Code::stall, text("waited ", format_duration(lasted), " in ", missing(call)),
-              "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+              "check those members; LOCKSTEP_TIMEOUT sets the limit");
 }
 
 void TransportExchange::tell_verdict(Code code, const std::string& why) {

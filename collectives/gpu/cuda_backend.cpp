@@ -25,7 +25,7 @@ void refuse(cudaError_t error, std::string_view what) {
   cudaGetLastError();  // clears the error for the next call
   if (error == cudaErrorMemoryAllocation)
     throw Error(Code::out_of_memory, text(what, ": ", cudaGetErrorString(error)),
-                "use less, or free what is not needed; other processes on the GPU count too (nvidia-smi)");
+                "use less, or free unused memory; other processes on the GPU count too (nvidia-smi)");
   throw Error(Code::device, text(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"),
               "an error of a kernel that ran before may be the reason; `lockstep doctor` looks at the GPU");
 }
@@ -296,7 +296,7 @@ class CudaBackend final : public DeviceBackend {
 
   void wait(Stream stream) override {
     const CurrentContext on(device_of(stream));
-    check(cudaStreamSynchronize(of(stream)), "what was in a stream");
+    check(cudaStreamSynchronize(of(stream)), "work in a stream");
   }
 
  protected:
@@ -385,7 +385,7 @@ class CudaBackend final : public DeviceBackend {
     std::byte* const from = memory.get();
     cudaStream_t const stream = stream_of(device);
     const CurrentContext on(device);
-    check(load_kernels(), text("loading what runs on GPU ", device));
+    check(load_kernels(), text("loading the kernels of GPU ", device));
     check(cudaMemcpyAsync(from + half, from, half, cudaMemcpyDefault, stream), "a copy on a GPU");
     check(cudaMemcpy2DAsync(from + half, 64, from, 32, 16, 32, cudaMemcpyDefault, stream), "a copy on a GPU");
     check(cudaStreamSynchronize(stream), "a copy on a GPU");

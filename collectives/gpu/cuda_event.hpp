@@ -68,14 +68,14 @@ class CudaEvent final : public CudaMark {
       cudaGetLastError();  // clears the error, or the next launch would seem to have failed
       return false;
     }
-    check(state, "what was begun on a GPU");
+    check(state, "work on a GPU");
     return true;
   }
 
   void record(Stream stream) override {
     const CurrentContext on(device());
     check(cudaEventRecord(event_, static_cast<cudaStream_t>(stream)),
-          text("marking what is in a stream of GPU ", device()));
+          text("recording an event in a stream of GPU ", device()));
     is_now_in(stream);
   }
 

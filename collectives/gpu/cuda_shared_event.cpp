@@ -62,7 +62,7 @@ void CudaSharedEvent::record(Stream stream) {
     write.flags = CU_STREAM_WRITE_VALUE_DEFAULT;
   }
   check(driver()->batch(static_cast<CUstream>(stream), all.size(), all.data(), 0),
-        text("marking what is in a stream of GPU ", device()));
+        text("recording an event in a stream of GPU ", device()));
   flags_.recorded.store(number, std::memory_order_release);
   is_now_in(stream);
 }
@@ -86,7 +86,7 @@ std::unique_ptr<DeviceEvent> SharedEventPool::make(int device) {
   const std::string ticket = own_->ticket();
   EventFlagAddress address{{}, static_cast<std::uint32_t>(next_line_)};
   if (ticket.size() >= address.ticket.size())
-    throw Error(Code::internal, text("\"", ticket, "\" is too long for what is told of an event"));
+    throw Error(Code::internal, text("\"", ticket, "\" is too long for a shared event"));
   std::ranges::copy(ticket, address.ticket.begin());
   IpcEventHandle shown{.number = ++made_};
   static_assert(sizeof address <= sizeof shown.handle);
@@ -105,7 +105,7 @@ std::unique_ptr<DeviceEvent> SharedEventPool::open(int device, const IpcEventHan
   EventFlagAddress address{};
   std::memcpy(&address, theirs.handle.data(), sizeof address);
   if (address.line >= EventFlagPage::lines || address.ticket.back() != 0)
-    throw Error(Code::bad_message, "what another process has said of an event");
+    throw Error(Code::bad_message, "a malformed description of a shared event from another process");
   const std::string ticket = address.ticket.data();
   const CurrentContext on(device);
   const std::lock_guard lock(mutex_);

@@ -22,7 +22,7 @@ std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > std::numeric_limits<std::size_t>::max() / 2)
     throw Error(Code::usage, text(count, " elements of ", element_bytes, " bytes are more than any memory holds"),
-                "look whether the count was negative once");
+                "check that the count was never negative");
   return bytes;
 }
 

@@ -63,7 +63,7 @@ void scale(DataType type, void* target, const void* source, std::size_t count, d
 
 const WireKernel& wire_kernel(WireFormat format) {
   const WireKernel& kernel = table().wires.at(static_cast<std::size_t>(format));
-  if (kernel.narrow == nullptr) throw Error(Code::internal, "messages are as they are: nothing makes them narrow");
+  if (kernel.narrow == nullptr) throw Error(Code::internal, "there is no wire kernel for the format as_is");
   return kernel;
 }
 

@@ -74,7 +74,7 @@ ChosenNetwork intent_of(const Session& session, bool survives) {
                                interface.empty() ? "" : text(" at the interface ", printable(interface)));
   if (must)
     throw Error(Code::bad_setting, text("LOCKSTEP_TRANSPORT=tcp, but ", why),
-                "look at the addresses that `lockstep topo` shows; LOCKSTEP_INTERFACE names the interface to take");
+                "check the addresses that `lockstep topo` shows; LOCKSTEP_INTERFACE names the interface");
   return {{}, why};
 }
 

@@ -133,9 +133,9 @@ void NcclCommunicator::combine_by_own(const NcclCall& step, std::span<const Comb
   } catch (const Error&) {
     throw;
   } catch (const std::exception& other) {
-    throw Error(Code::device, text("a function of the program's own, for GPUs, threw: ", other.what()));
+    throw Error(Code::device, text("a function of the program for GPUs threw: ", other.what()));
   } catch (...) {
-    throw Error(Code::device, "a function of the program's own, for GPUs, threw what is no std::exception");
+    throw Error(Code::device, "a function of the program for GPUs threw an object that is not a std::exception");
   }
 }
 

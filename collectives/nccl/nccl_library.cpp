@@ -180,7 +180,7 @@ class NcclLibrary final : public NcclInterface {
   bool is_busy(NcclComm* member) override {
     ncclResult_t state = ncclSuccess;
     check(member, nccl_.get_async_error(comm_of(member), &state), "asking how it is");
-    check(member, state, "what was begun before");
+    check(member, state, "an earlier operation");
     auto& mine = static_cast<LoadedNcclComm&>(*member);
     mine.has_finished = mine.is_finishing && state == ncclSuccess;
     return state == ncclInProgress;
@@ -222,7 +222,7 @@ class NcclLibrary final : public NcclInterface {
     throw Error(Code::out_of_memory,
                 text("NCCL ", version(), ", allocating ", bytes, " bytes on GPU ", device, ": ",
                      nccl_.get_error_string(result)),
-                "use less, or free what is not needed; other processes on the GPU count too (nvidia-smi)");
+                "use less, or free unused memory; other processes on the GPU count too (nvidia-smi)");
   }
 
   void free(std::byte* memory) noexcept override {
@@ -303,7 +303,7 @@ class NcclLibrary final : public NcclInterface {
     throw Error(Code::device,
                 text("NCCL ", version(), ", ", what, ": ", nccl_.get_error_string(result),
                      more == nullptr || *more == '\0' ? "" : text(" (", more, ')')),
-                "NCCL_DEBUG=INFO shows what NCCL does; LOCKSTEP_NCCL=0 does without it");
+                "NCCL_DEBUG=INFO shows the steps of NCCL; LOCKSTEP_NCCL=0 disables it");
   }
 
   Functions nccl_;

@@ -144,12 +144,11 @@ class TuningProbe {
     constexpr unsigned between_looks = 4096;
     if (turns % between_looks == 0 && waiting_.lost) {
       if (const auto who = waiting_.lost())
-        throw Error(Code::peer_failed, text("measuring this node's memory: ", *who),
-                    "look at what that process says itself");
+        throw Error(Code::peer_failed, text("measuring this node's memory: ", *who), "see that process's own error");
     }
     if (lasted < std::chrono::duration<double>(waiting_.limit_seconds)) return;
     throw Error(Code::stall, text("measuring this node's memory: ranks ", work_.missing().to_string(), " did not come"),
-                "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+                "check those members; LOCKSTEP_TIMEOUT sets the limit");
   }
 
   Tuning best_guess() const { return guessed_tuning(room_.size()); }

@@ -64,7 +64,7 @@ void ProcessMemoryReader::read(int member, std::byte* to, std::uintptr_t from, s
     if (came < 1) {
       const std::string why = came == 0 ? "nothing came" : std::system_category().message(errno);
       throw Error(Code::peer_failed, text("the memory of rank ", member, " cannot be read: ", why),
-                  "look what that rank did: it has ended, or freed its buffer while the call went on");
+                  "check that rank: it has ended, or freed its buffer while the call went on");
     }
     to += came;
     from += static_cast<std::uintptr_t>(came);

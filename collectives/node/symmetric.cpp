@@ -40,7 +40,7 @@ PartOffer read_offer(const Bytes& bytes) {
 
 [[noreturn]] void refuse(std::size_t member, const std::string& why) {
   throw Error(Code::out_of_memory, text("symmetric memory: rank ", member, ": ", why),
-              "ask for less, or look at the memory limits of that member's node");
+              "ask for less, or raise the memory limits of that member's node");
 }
 
 void refuse_if_any(const std::vector<Bytes>& answers) {

@@ -51,7 +51,7 @@ int number_of(std::string_view word, std::string_view value) {
 
 void set(FabricShape& shape, std::string_view word) {
   const std::size_t equals = word.find('=');
-  if (equals == std::string_view::npos) refuse(word, "says nothing of a fabric");
+  if (equals == std::string_view::npos) refuse(word, "does not describe a fabric");
   const std::string_view name = word.substr(0, equals);
   const std::string_view value = word.substr(equals + 1);
   if (name == "rate")
@@ -73,7 +73,7 @@ void set(FabricShape& shape, std::string_view word) {
   else if (name == "combine")
     shape.combined_bytes_per_us = rate_of(word, value);
   else
-    refuse(word, "says nothing of a fabric");
+    refuse(word, "does not describe a fabric");
 }
 
 }  // namespace

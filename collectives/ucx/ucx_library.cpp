@@ -45,8 +45,7 @@ void* open(const char* name) {
 template <class Function>
 void find(void* handle, const char* name, Function& function) {
   void* const found = ::dlsym(handle, name);
-  if (found == nullptr)
-    throw Error(Code::system, text("the UCX that is here has no ", name), "install UCX 1.12 or newer");
+  if (found == nullptr) throw Error(Code::system, text("the installed UCX has no ", name), "install UCX 1.12 or newer");
   function = reinterpret_cast<Function>(found);
 }
 

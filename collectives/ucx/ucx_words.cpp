@@ -95,14 +95,14 @@ void UcxTransport::connect(Patience patience) {
   while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(telling_, flies)) {
     words_->progress();
     if (lost_) {
-      if (const auto who = lost_()) throw Error(Code::peer_failed, who->words, "look at what that process says itself");
+      if (const auto who = lost_()) throw Error(Code::peer_failed, who->words, "see that process's own error");
     }
     const Duration waited = std::chrono::steady_clock::now() - begin;
     if (patience.limit > Duration{} && waited > patience.limit)
       throw Error(Code::stall,
                   text("waited ", format_duration(patience.limit), " for connections of UCX: ", silent_ones(), " (",
                        variables(), ')'),
-                  "look whether the hosts reach each other at any port; UCX_NET_DEVICES names the interface to take");
+                  "check that the hosts reach each other at every port; UCX_NET_DEVICES names the interface");
     if (warns && waited > patience.warn) {
       log_.warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn),
                      " for connections of UCX: ", silent_ones()));
@@ -199,7 +199,7 @@ void UcxTransport::say_loss() {
       number >= 0 && !who_is_lost_->says_how && !roster_.process_of(number) && roster_.has_neighbour(number);
   if (std::chrono::steady_clock::now() - lost_at_ <= (others_know ? neighbours_take : last_words_take)) return;
   told_of_lost_ = true;
-  throw Error(Code::peer_failed, who_is_lost_->words, "look at what that process says itself");
+  throw Error(Code::peer_failed, who_is_lost_->words, "see that process's own error");
 }
 
 }  // namespace lockstep::ucx

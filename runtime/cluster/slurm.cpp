@@ -54,7 +54,7 @@ std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vec
 std::vector<std::string> expand_hosts(std::string_view words) {
   auto hosts = parse_hosts(words);
   if (!hosts)
-    throw Error(Code::cluster, text('\'', printable(words), "' is no list of hosts"),
+    throw Error(Code::cluster, text('\'', printable(words), "' is not a list of hosts"),
                 "Slurm writes them as n[1-3,7],m5");
   return *std::move(hosts);
 }

@@ -28,11 +28,11 @@ Json parsed(const char* words) {
   };
   try {
     return Json::parse(words, shallow);
-  } catch (const Json::exception& error) {  // The text is no JSON, or has a number that is too large.
+  } catch (const Json::exception& error) {  // The text is not JSON, or has a number that is too large.
     // "[json.exception.parse_error.101] parse error at line 1, column 3: syntax error while ..."
     const std::string_view said = error.what();
     const std::size_t at = said.find("at line");
-    refuse({}, text("is no JSON, ", printable(said.substr(at == said.npos ? 0 : at), 200)));
+    refuse({}, text("is not JSON, ", printable(said.substr(at == said.npos ? 0 : at), 200)));
   }
 }
 
@@ -43,13 +43,14 @@ int index_of(const Json& json, std::string_view where) {
   std::optional<std::int64_t> number;
   if (json.is_number_integer()) number = json.get<std::int64_t>();
   if (json.is_string()) number = parse_integer(json.get_ref<const std::string&>());
-  if (!number || *number < 0 || *number > 1 << 20) refuse(where, text(shown(json), " is no index; they begin with 0"));
+  if (!number || *number < 0 || *number > 1 << 20)
+    refuse(where, text(shown(json), " is not an index; indices begin with 0"));
   return static_cast<int>(*number);
 }
 
 std::string word_of(const Json& json, std::string_view where) {
   if (json.is_number_integer()) return json.dump();
-  if (!json.is_string()) refuse(where, text(shown(json), " is no word"));
+  if (!json.is_string()) refuse(where, text(shown(json), " is not a word"));
   return json.get<std::string>();
 }
 
@@ -57,7 +58,7 @@ ClusterSpec::Tasks tasks_of(const Json& json, const std::string& where) {
   ClusterSpec::Tasks all;
   const auto take = [&](int index, const Json& address) {
     const std::string at = text(where, '[', index, ']');
-    if (!address.is_string()) refuse(at, text(shown(address), " is no address"));
+    if (!address.is_string()) refuse(at, text(shown(address), " is not an address"));
     if (!all.emplace(index, address.get<std::string>()).second) refuse(at, "is there twice");
   };
   if (json.is_array()) {
@@ -65,13 +66,13 @@ ClusterSpec::Tasks tasks_of(const Json& json, const std::string& where) {
   } else if (json.is_object()) {
     for (const auto& [index, address] : json.items()) take(index_of(Json(index), where), address);
   } else {
-    refuse(where, text(shown(json), " is no list of addresses"));
+    refuse(where, text(shown(json), " is not a list of addresses"));
   }
   return all;
 }
 
 ClusterSpec cluster_of(const Json& json) {
-  if (!json.is_object()) refuse("cluster", text(shown(json), " is no object of jobs"));
+  if (!json.is_object()) refuse("cluster", text(shown(json), " is not an object of jobs"));
   ClusterSpec::Jobs jobs;
   for (const auto& [name, tasks] : json.items()) jobs.emplace(name, tasks_of(tasks, text("cluster.", printable(name))));
   return ClusterSpec(std::move(jobs));
@@ -87,7 +88,7 @@ std::optional<Task> task_of(const Json& all, const TaskOverride& mine) {
   std::optional<int> index = mine.index;
   if (all.contains("task")) {
     const Json& task = all["task"];
-    if (!task.is_object()) refuse("task", text(shown(task), " is no object with type and index"));
+    if (!task.is_object()) refuse("task", text(shown(task), " is not an object with type and index"));
     if (!type && task.contains("type")) type = word_of(task["type"], "task.type");
     if (!index && task.contains("index")) index = index_of(task["index"], "task.index");
   }
@@ -112,7 +113,7 @@ auto with_source(const F& function) {
 TfConfigResolver::TfConfigResolver(const TaskOverride& mine, const Environment& environment) {
   const char* words = environment("TF_CONFIG");
   const Json all = words == nullptr || trim(words).empty() ? Json::object() : parsed(words);
-  if (!all.is_object()) refuse({}, text(shown(all), " is no object"));
+  if (!all.is_object()) refuse({}, text(shown(all), " is not an object"));
   if (all.contains("cluster")) spec_ = with_source([&] { return cluster_of(all["cluster"]); });
   task_ = task_of(all, mine);
   // An evaluator need not be listed. Any other task must have an address.

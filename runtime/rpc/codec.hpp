@@ -113,7 +113,7 @@ struct Codec<std::vector<T>> {
   static std::vector<T> get(Reader& reader) {
     const Bytes bytes = reader.get_bytes();
     if (bytes.size() % sizeof(T) != 0)
-      throw Error(Code::bad_message, text(bytes.size(), " bytes are no whole number of ", name()));
+      throw Error(Code::bad_message, text(bytes.size(), " bytes are not a whole number of ", name()));
     std::vector<T> value(bytes.size() / sizeof(T));
     if (!value.empty()) std::memcpy(value.data(), bytes.data(), bytes.size());
     return value;

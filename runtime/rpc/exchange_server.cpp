@@ -97,7 +97,7 @@ struct ExchangeServer::Parts {
     GatherRound& here = found->second;
     if (!is_new) return here;
     here.members = members;
-    if (closed) here.fail(Code::peer_failed, "the process where all meet is ending");
+    if (closed) here.fail(Code::peer_failed, "the process that runs the exchange is ending");
     for (const int member : members) {
       if (gone.contains({family_of(name), member})) fail_for(name, here, {family_of(name), member});
     }
@@ -146,8 +146,8 @@ struct ExchangeServer::Parts {
     if (here.failure) return refuse(here.failure->first, here.failure->second);
     if (members != here.members || rank < 0 || rank >= static_cast<int>(members.size()))
       return refuse(Code::mismatch,
-                    text("rank ", rank, " of ", members.size(), " came to a meeting of ", here.members.size()));
-    if (here.blocks.contains(rank)) return refuse(Code::mismatch, text("rank ", rank, " came twice"));
+                    text("rank ", rank, " of ", members.size(), " joined an exchange of ", here.members.size()));
+    if (here.blocks.contains(rank)) return refuse(Code::mismatch, text("rank ", rank, " arrived twice"));
     if (here.blocks.empty()) {
       here.what = what;
       here.first = rank;
@@ -214,7 +214,7 @@ struct ExchangeServer::Parts {
   void close() {
     const std::lock_guard lock(mutex);
     closed = true;
-    for (auto& [name, each] : rounds) each.fail(Code::peer_failed, "the process where all meet is ending");
+    for (auto& [name, each] : rounds) each.fail(Code::peer_failed, "the process that runs the exchange is ending");
     for (auto& [member, each] : std::exchange(presences, {})) each.finish(losses_of(member.first));
   }
 };
@@ -237,7 +237,7 @@ ExchangeServer::ExchangeServer(rpc::RpcServer& server) : parts_(std::make_shared
   server.add(missing_name, [parts](const std::string& name) {
     const std::lock_guard lock(parts->mutex);
     const auto found = parts->rounds.find(name);
-    return found == parts->rounds.end() ? std::string("nobody came") : found->second.missing();
+    return found == parts->rounds.end() ? std::string("no member arrived") : found->second.missing();
   });
   // Fails the round for all waiting members, with the missing ones known here.
   server.add(give_up_name, [parts](const std::string& name, int rank, const std::string& waited) {

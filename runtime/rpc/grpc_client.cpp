@@ -40,10 +40,10 @@ Error error_of(const grpc::Status& status, const std::string& what, Duration tim
   switch (status.error_code()) {
     case grpc::StatusCode::DEADLINE_EXCEEDED:
       return {Code::stall, text(what, " has no answer after ", format_duration(timeout)),
-              "look what the server does; ClientOptions::timeout sets the limit"};
+              "check the server; ClientOptions::timeout sets the limit"};
     case grpc::StatusCode::UNIMPLEMENTED:
       return {Code::usage, text(what, ": there is no function of that name"),
-              "Client::methods() lists what there is; both ends must be Lockstep's"};
+              "Client::methods() lists the functions; both ends must be Lockstep's"};
     case grpc::StatusCode::INVALID_ARGUMENT:
       return {Code::usage, text(what, ": ", said), {}};
     case grpc::StatusCode::UNAVAILABLE:
@@ -72,7 +72,7 @@ detail::Reply reply_of(const PendingCall& call, const detail::ClientSeal* seal, 
     auto opened = seal->open(call.identity, call.nonce, call.name, bytes);
     if (!opened || opened->size() < sizeof(std::uint32_t))
       return {.error = Error(Code::untrusted, text(what, ": the answer does not prove the key that is wanted"),
-                             text("look who has that address; the key here is that of ", seal->source()))};
+                             text("check which program uses that address; the key here is that of ", seal->source()))};
     const auto code = Reader(*opened).get<std::uint32_t>();
     opened->erase(opened->begin(), opened->begin() + sizeof code);
     if (code == 0) return {.bytes = std::move(*opened)};

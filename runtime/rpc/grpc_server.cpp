@@ -192,8 +192,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     const bool is_deferred =
         // Deferred functions learn that their caller is gone.
         found != server_context_.methods.end() && found->second.deferred;
-    if (context_.IsCancelled() && !is_deferred)
-      return end({grpc::StatusCode::CANCELLED, "nobody waits for it any more"});
+    if (context_.IsCancelled() && !is_deferred) return end({grpc::StatusCode::CANCELLED, "the caller no longer waits"});
     if (found == server_context_.methods.end())
       return end({grpc::StatusCode::UNIMPLEMENTED, "there is none of that name"});
     Bytes value;
@@ -203,7 +202,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     } catch (const std::exception& wrong) {
       return end(status_of(wrong));
     } catch (...) {
-      return end({grpc::StatusCode::UNKNOWN, "it threw something that is no std::exception"});
+      return end({grpc::StatusCode::UNKNOWN, "it threw an object that is not a std::exception"});
     }
     end({}, value);
   }
@@ -295,7 +294,8 @@ void RpcServer::add_handler(const std::string& name, const std::string& signatur
     throw Error(Code::usage, text("function '", printable(name), "' is added to an rpc server that has been started"),
                 "add all functions before start()");
   if (name.empty() || name.find_first_of("/ ") != std::string::npos)
-    throw Error(Code::usage, text('\'', printable(name), "' is no name of a function"), "use letters, digits, . and _");
+    throw Error(Code::usage, text('\'', printable(name), "' is not the name of a function"),
+                "use letters, digits, . and _");
   if (!parts_->methods.try_emplace(name, Method{signature, std::move(handler), {}}).second)
     throw Error(Code::usage, text("the rpc server has a function '", printable(name), "' already"),
                 "name it otherwise");

@@ -13,7 +13,8 @@ void check_layer(std::string_view layer, const std::string& address) {
   if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() || address.size() > 300 ||
       address.find_first_not_of("0123456789", colon + 1) != std::string::npos || address.size() - colon > 6 ||
       std::stoi(address.substr(colon + 1)) > most_port)
-    throw Error(Code::usage, text('\'', printable(address), "' is no address"), "write host:port, as localhost:12345");
+    throw Error(Code::usage, text('\'', printable(address), "' is not an address"),
+                "write host:port, as localhost:12345");
 }
 
 }  // namespace lockstep::rpc::detail

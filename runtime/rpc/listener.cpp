@@ -110,7 +110,7 @@ Listener::Listener(const std::string& address)
         text("no server can listen on ", printable(address), ": ",
              error == EADDRINUSE || error == EADDRNOTAVAIL ? "it is in use, or no address of this machine"
                                                            : std::strerror(error != 0 ? error : EMFILE)),
-        "take a free port of this machine, or port 0; in a cluster, look whether two tasks have the same index");
+        "take a free port of this machine, or port 0; in a cluster, check that no two tasks have the same index");
   for (const Socket& each : listening_) watch(each.get(), EPOLLIN, EPOLL_CTL_ADD);
   watch(bell_.get(), EPOLLIN, EPOLL_CTL_ADD);
 }

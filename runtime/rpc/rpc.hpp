@@ -124,7 +124,7 @@ class StatusOrResult {
   R get_value() const {
     if (limit_ > Duration{} && !wait_for(limit_))
       throw Error(Code::stall, text(what_, " has no answer after ", format_duration(limit_)),
-                  "look what the server does; ClientOptions::timeout sets the limit");
+                  "check the server; ClientOptions::timeout sets the limit");
     const detail::Reply& reply = reply_.get();
     if (reply.error) throw *reply.error;
     if constexpr (std::is_void_v<R>)

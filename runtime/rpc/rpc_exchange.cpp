@@ -79,7 +79,7 @@ class PresenceLease {
   }
   void hear() {
     if (const auto wrong = call_->get_error()) {
-      server_is_gone_ = text(client_->address(), ", where all meet, is gone: ", wrong->detail());
+      server_is_gone_ = text(client_->address(), ", which runs the exchange, is gone: ", wrong->detail());
       return;
     }
     const auto [is_over, all] = call_->get_value();
@@ -138,14 +138,15 @@ class RpcExchange final : public Exchange {
       return answer.get_value();
     } catch (const Error& error) {
       const std::string_view why = error.detail();
-      throw Error(Code::peer_failed, text("the process where all meet is gone: ", why.substr(0, why.find(" -> "))),
-                  "look at what it says itself");
+      throw Error(Code::peer_failed,
+                  text("the process that runs the exchange has exited: ", why.substr(0, why.find(" -> "))),
+                  "see its own error");
     }
   }
   static std::string_view remedy_of(Code code) {
     if (code == Code::mismatch) return "make the same calls in the same order on all members";
-    if (code == Code::stall) return "look what those members do; LOCKSTEP_TIMEOUT sets the limit";
-    return "look at what that member says itself";
+    if (code == Code::stall) return "check those members; LOCKSTEP_TIMEOUT sets the limit";
+    return "see that rank's own error";
   }
 
   // Waits for the answer. The exchange server knows the missing members, and tells all at once.
@@ -161,8 +162,8 @@ class RpcExchange final : public Exchange {
     if (answer.wait_for(enough)) return;
     throw Error(Code::stall,
                 text("waited ", format_duration(patience.limit), " in \"", what, "\" for ", client_->address(),
-                     ", where all meet, and which does not answer"),
-                "look what that process does; LOCKSTEP_TIMEOUT sets the limit");
+                     ", which runs the exchange and does not answer"),
+                "check that process; LOCKSTEP_TIMEOUT sets the limit");
   }
 
   // Runs this thread's other operations meanwhile.
@@ -187,13 +188,13 @@ class RpcExchange final : public Exchange {
     return answer.wait_for({});
   }
   [[noreturn]] static void refuse(const std::string& who) {
-    throw Error(Code::peer_failed, who, "look at what that process says itself");
+    throw Error(Code::peer_failed, who, "see that process's own error");
   }
 
   std::string missing(std::string_view what) const {
     const auto answer = client_->call<std::string>(missing_name, name_);
     if (answer.wait_for(enough) && answer.is_ok()) return answer.get_value();
-    return text('"', what, "\": ", client_->address(), ", where all meet, does not answer");
+    return text('"', what, "\": ", client_->address(), ", which runs the exchange, does not answer");
   }
 
   void tell_failure(std::string_view why) override {

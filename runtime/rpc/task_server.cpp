@@ -140,7 +140,7 @@ std::vector<Server::PeerTask> Server::peers(bool with_evaluators) const {
 
 // Returns an empty text if the answer is that of the expected task.
 std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const {
-  if (said.size() != 3) return text(name_of(other), " is no task of Lockstep's");
+  if (said.size() != 3) return text(name_of(other), " is not a task of Lockstep");
   if (said[0] != other.task.type || said[1] != std::to_string(other.task.index))
     return text(name_of(other), " says that it is ", printable(said[0]), ' ', printable(said[1]));
   if (said[2] != to_string(cluster_))
@@ -167,7 +167,7 @@ std::optional<std::string> Server::gone_worker() const {
     const auto client = client_of(each, seconds(1), false);
     const auto wrong = ask(*client).get_error();
     if (wrong && wrong->code() == Code::remote && is_shut(each.address))
-      return text(name_of(each), " is gone: nobody answers there any more: ", wrong->detail());
+      return text(name_of(each), " is gone: it no longer answers: ", wrong->detail());
   }
   return std::nullopt;
 }
@@ -199,8 +199,8 @@ void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
     for (std::size_t i = 0; i < missing.size(); ++i) {
       const auto error = answers[i].get_error();
       if (error && error->code() == Code::usage)
-        throw Error(Code::cluster, text(name_of(missing[i]), " is no task of Lockstep's: ", error->detail()),
-                    "look who has that port");
+        throw Error(Code::cluster, text(name_of(missing[i]), " is not a task of Lockstep: ", error->detail()),
+                    "check which program uses that port");
       if (error && error->code() == Code::untrusted)
         throw Error(Code::untrusted, text(name_of(missing[i]), ": ", error->detail()));
       if (error)
@@ -239,7 +239,7 @@ void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit
   throw Error(Code::stall,
               text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
                    " has no answer of ", names_of_all(missing)),
-              "look whether those tasks were started, and can be reached from here at these addresses");
+              "check that those tasks were started, and can be reached from here at these addresses");
 }
 
 bool Server::is_over_within(Duration time) {
@@ -259,7 +259,7 @@ void Server::join() {
   const auto leader = std::ranges::find_if(all, [&](const PeerTask& each) { return is_chief(cluster_, each.task); });
   if (leader == all.end()) {
     if (me_.type == "evaluator" || !is_chief(cluster_, me_))
-      throw Error(Code::cluster, text("nobody leads ", to_string(cluster_), ", so nobody ends it"),
+      throw Error(Code::cluster, text(to_string(cluster_), " has no leader, so nothing ends it"),
                   "give it a chief, or a worker 0");
     while (!is_over_within(seconds(10))) {
     }
@@ -277,8 +277,8 @@ void Server::join() {
     } else if (knows_leader_ && Clock::now() - last > options_.lost_after) {
       throw Error(Code::peer_failed,
                   text(name_of(*leader), ", which leads the cluster, has not answered ", words_of(me_), " for ",
-                       format_duration(options_.lost_after), ", and had not said that all is over"),
-                  "look why it ended; start the cluster again");
+                       format_duration(options_.lost_after), ", and did not announce the end of the job"),
+                  "see the error of that process, then start the cluster again");
     } else if (!knows_leader_ && !warned && Clock::now() - last > options_.lost_after) {
       options_.log.warn(text(words_of(me_), " waits for ", name_of(*leader), ", which leads the cluster"));
       warned = true;

@@ -112,7 +112,7 @@ TEST(BenchJson, CutOffAnywhereItIsAnError) {
   const std::size_t end = whole.rfind('}');
   for (std::size_t length = 0; length <= end; ++length) {
     const std::string words = refused(whole.substr(0, length));
-    EXPECT_TRUE(holds(words, "a.json is cut off: it ends in the midst of a value, at line ") ||
+    EXPECT_TRUE(holds(words, "a.json is cut off: it ends in the middle of a value, at line ") ||
                 holds(words, "a.json is empty"))
         << length << ": " << words;
   }
@@ -142,10 +142,10 @@ TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
 TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
   EXPECT_TRUE(holds(refused(""), "a.json is empty"));
   EXPECT_TRUE(holds(refused(" \n"), "a.json is empty"));
-  EXPECT_TRUE(holds(refused("size,count\n8,2\n"), "a.json is no JSON from line 1, column 1 on"));
-  EXPECT_TRUE(holds(refused("{\n \"schema\": tru }"), "a.json is no JSON from line 2, column 15 on"));
-  EXPECT_TRUE(holds(refused(example() + "x"), "is no JSON from line "));
-  EXPECT_TRUE(holds(refused("{\"schema\": \"\xff\"}"), "is no JSON from line 1"));
+  EXPECT_TRUE(holds(refused("size,count\n8,2\n"), "a.json is not JSON from line 1, column 1 on"));
+  EXPECT_TRUE(holds(refused("{\n \"schema\": tru }"), "a.json is not JSON from line 2, column 15 on"));
+  EXPECT_TRUE(holds(refused(example() + "x"), "is not JSON from line "));
+  EXPECT_TRUE(holds(refused("{\"schema\": \"\xff\"}"), "is not JSON from line 1"));
   EXPECT_TRUE(holds(refused("{\"schema\": 1e999}"), "has a number that no computer can hold"));
   EXPECT_TRUE(holds(refused(std::string(1000000, '[')), "is cut off"));
   EXPECT_TRUE(holds(refused(std::string(1000000, '[') + std::string(1000000, ']')), "it has no \"schema\""));
@@ -155,10 +155,10 @@ TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
 
 TEST(BenchJson, OtherSchemasAreRefused) {
   for (const char* each : {"[]", "{}", "7", "null", "\"schema\"", "[\"schema\"]"})
-    EXPECT_TRUE(holds(refused(each), "a.json is no result of lockstep bench: it has no \"schema\"")) << each;
+    EXPECT_TRUE(holds(refused(each), "a.json is not a result of lockstep bench: it has no \"schema\"")) << each;
   EXPECT_TRUE(holds(damaged("/schema", "lockstep.bench/2"),
                     "a.json has the schema \"lockstep.bench/2\", and this version reads \"lockstep.bench/1\""));
-  EXPECT_TRUE(holds(damaged("/schema", 1), "a.json: schema is no text"));
+  EXPECT_TRUE(holds(damaged("/schema", 1), "a.json: schema is not a text"));
 }
 
 // Calls with each place of a field, as a path and as a pointer.
@@ -203,29 +203,29 @@ TEST(BenchJson, EachFieldOfAWrongTypeIsNamedWithItsPlace) {
 }
 
 TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
-  EXPECT_TRUE(holds(damaged("/rows/1/time_us/median", "fast"), "a.json: rows[1].time_us.median is no number"));
-  EXPECT_TRUE(holds(damaged("/rows/0/size_bytes", -8), "rows[0].size_bytes is no whole number from 0 to 2^64 - 1"));
-  EXPECT_TRUE(holds(damaged("/rows/0/count", 1.5), "rows[0].count is no whole number"));
-  EXPECT_TRUE(holds(damaged("/seed", 1e20), "seed is no whole number"));
-  EXPECT_TRUE(holds(damaged("/seed", nullptr), "seed is no whole number"));
-  EXPECT_TRUE(holds(damaged("/ranks", 3000000000U), "ranks is no whole number of 32 bits"));
-  EXPECT_TRUE(holds(damaged("/ranks", 1.5), "ranks is no whole number of 32 bits"));
+  EXPECT_TRUE(holds(damaged("/rows/1/time_us/median", "fast"), "a.json: rows[1].time_us.median is not a number"));
+  EXPECT_TRUE(holds(damaged("/rows/0/size_bytes", -8), "rows[0].size_bytes is not a whole number from 0 to 2^64 - 1"));
+  EXPECT_TRUE(holds(damaged("/rows/0/count", 1.5), "rows[0].count is not a whole number"));
+  EXPECT_TRUE(holds(damaged("/seed", 1e20), "seed is not a whole number"));
+  EXPECT_TRUE(holds(damaged("/seed", nullptr), "seed is not a whole number"));
+  EXPECT_TRUE(holds(damaged("/ranks", 3000000000U), "ranks is not a whole number of 32 bits"));
+  EXPECT_TRUE(holds(damaged("/ranks", 1.5), "ranks is not a whole number of 32 bits"));
   EXPECT_TRUE(holds(damaged("/rows/0/in_place", 1), "rows[0].in_place is neither true nor false"));
   EXPECT_TRUE(holds(damaged("/rows/0/cache", "warm"), "rows[0].cache is neither \"hot\" nor \"cold\""));
-  EXPECT_TRUE(holds(damaged("/rows/0/type", nullptr), "rows[0].type is no text"));
-  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95", {1, 2, 3}), "rows[0].time_us.ci95 has not two elements"));
-  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95/1", "x"), "rows[0].time_us.ci95[1] is no number"));
+  EXPECT_TRUE(holds(damaged("/rows/0/type", nullptr), "rows[0].type is not a text"));
+  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95", {1, 2, 3}), "rows[0].time_us.ci95 does not have two elements"));
+  EXPECT_TRUE(holds(damaged("/rows/0/time_us/ci95/1", "x"), "rows[0].time_us.ci95[1] is not a number"));
   EXPECT_TRUE(holds(damaged("/rows/0/time_us/of", "mean over ranks"), "rows[0].time_us.of is not \"max over ranks\""));
   EXPECT_TRUE(holds(damaged("/rows/0/in_stream/clock", "host"), "rows[0].in_stream.clock is not \"gpu\""));
-  EXPECT_TRUE(holds(damaged("/rows", nullptr), "a.json: rows is no list"));
-  EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is no object"));
-  EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is no object"));
+  EXPECT_TRUE(holds(damaged("/rows", nullptr), "a.json: rows is not a list"));
+  EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is not an object"));
+  EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is not an object"));
   for (const double absurd : {-1.0, 1e-320, 1e308})
-    EXPECT_TRUE(holds(damaged("/rows/0/time_us/median", absurd), "rows[0].time_us.median is no time")) << absurd;
-  EXPECT_TRUE(holds(damaged("/links/1/b", 4), "links[1] is no pair of 4 ranks"));
-  EXPECT_TRUE(holds(damaged("/links/1/b", 0), "links[1] is no pair of 4 ranks"));
-  EXPECT_TRUE(holds(damaged("/links/1/why", 4), "links[1].why is no text"));
-  EXPECT_TRUE(holds(damaged("/hosts", {"a"}), "hosts has not one name for each of 4 ranks"));
+    EXPECT_TRUE(holds(damaged("/rows/0/time_us/median", absurd), "rows[0].time_us.median is not a measured time")) << absurd;
+  EXPECT_TRUE(holds(damaged("/links/1/b", 4), "links[1] is not a pair of 4 ranks"));
+  EXPECT_TRUE(holds(damaged("/links/1/b", 0), "links[1] is not a pair of 4 ranks"));
+  EXPECT_TRUE(holds(damaged("/links/1/why", 4), "links[1].why is not a text"));
+  EXPECT_TRUE(holds(damaged("/hosts", {"a"}), "hosts does not have one name for each of 4 ranks"));
 }
 
 TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {

@@ -42,7 +42,7 @@ TEST(BenchSizes, FractionsCountWhereTheyAreWhole) {
   EXPECT_EQ(parse_size("8.000000000"), 8U);
   EXPECT_EQ(parse_size("0.999999TB"), 999999000000ULL);
   for (const char* each : {"1.3K", "0.5", "8.1B", "0.0005KB", "1.0000001TB"})
-    EXPECT_TRUE(holds(refusal([&] { parse_size(each); }, Code::usage), "is no whole number of bytes")) << each;
+    EXPECT_TRUE(holds(refusal([&] { parse_size(each); }, Code::usage), "is not a whole number of bytes")) << each;
 }
 
 TEST(BenchSizes, TheLargestNumberIsExact) {

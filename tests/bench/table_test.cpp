@@ -241,8 +241,8 @@ TEST(BenchTable, FooterSaysWhatToDoNext) {
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 2; }).starts_with("Trust no time"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 3; }).starts_with("Repeat the rows that failed"));
   EXPECT_TRUE(
-      next(run, [](bench::BenchRun& all) { all.exit_code = 4; }).starts_with("Look at what the ranks wait for"));
-  EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 5; }).starts_with("Read what the member said"));
+      next(run, [](bench::BenchRun& all) { all.exit_code = 4; }).starts_with("Find out what the ranks wait for"));
+  EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 5; }).starts_with("Read the error of the member"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 6; }).starts_with("`lockstep doctor`"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 7; }).starts_with("Repeat the rows in doubt"));
   run.exit_code = 0;
@@ -250,7 +250,7 @@ TEST(BenchTable, FooterSaysWhatToDoNext) {
       next(run, [](bench::BenchRun& all) { all.rows[0].check.ranks_equal = false; }).starts_with("Trust no time"));
   EXPECT_TRUE(
       next(run, [](bench::BenchRun& all) { all.rows[0].noise.noisy = true; }).starts_with("Repeat the rows in doubt"));
-  EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.interrupted = true; }).starts_with("What stands above"));
+  EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.interrupted = true; }).starts_with("The results above"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.oversubscribed = true; }).starts_with("Start no more ranks"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.launches = 1; }).starts_with("Start it again and compare"));
 }
@@ -291,7 +291,7 @@ TEST(BenchTable, ResultsThatNobodyLookedAtAreNotCalledRight) {
 
 TEST(BenchTable, AnEmptyRunStillHasItsPage) {
   EXPECT_EQ(footer(bench::BenchRun{}),
-            "# 0 rows, 0 wrong, 0 noisy rows, exit 0\n# next: Nothing was measured: see what was said above.\n");
+            "# 0 rows, 0 wrong, 0 noisy rows, exit 0\n# next: Nothing was measured: see the messages above.\n");
   EXPECT_TRUE(header(bench::BenchRun{}).starts_with("# lockstep unknown  1 rank on 1 node  seed 0  launches 1\n"));
 }
 

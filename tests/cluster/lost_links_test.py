@@ -94,7 +94,7 @@ class LostLinks(unittest.TestCase):
         self.assert_all_is_done()
         code, out, err = cases.run([given.lockstep, "timeline", folder.name])
         self.assertEqual((code, err), (0, ""))
-        waited_for = re.findall(rf"^rank (\d) \(process \d+ on \S+\) was the last to come to \d+ of {STEPS} calls", out, re.M)
+        waited_for = re.findall(rf"^rank (\d) \(process \d+ on \S+\) was the last to arrive at \d+ of {STEPS} calls", out, re.M)
         self.assertEqual(waited_for[:1], ["2"], out)  # the longest first
 
     def test_one_that_stays_away_is_named_by_all(self):

@@ -103,7 +103,7 @@ class Nodes(unittest.TestCase):
                 self.assertRegex(out, rf"\n> {name} ")
         code, out, err = self.cluster(four, given.lockstep, "topo", LOCKSTEP_RACKS="a = node0,node2; b = node1")
         self.assertEqual(code, 0, err)
-        self.assertIn("of node3 nobody has said in which rack", out)
+        self.assertIn("the rack of node3 is not known", out)
         code, out, err = self.cluster(four, given.lockstep, "topo", LOCKSTEP_RACKS="a = node0; a")
         self.assertIn('"a" names no rack', err)
         self.assertNotEqual(code, 0)

@@ -302,15 +302,40 @@ TEST(Prices, LargeGroupsArePricedQuickly) {
   EXPECT_GT(price("ring", large, 1 << 30), 0);
 }
 
-TEST(LinkCosts, AreOneForEachLinkAndSayWhereTheyComeFrom) {
+TEST(LinkCosts, AreOneForEachLinkWithProvenanceAndNeverLessThanThoseOfAShorterLink) {
   const auto costs = link_costs();
   for (std::size_t i = 0; i < costs.size(); ++i) {
+    if (i > 0) {
+      EXPECT_GE(costs[i].latency_us, costs[i - 1].latency_us) << i;
+      EXPECT_LE(costs[i].bytes_per_us, costs[i - 1].bytes_per_us) << i;
+    }
     EXPECT_EQ(static_cast<std::size_t>(costs[i].link), i);
     EXPECT_GT(costs[i].latency_us, 0);
     EXPECT_GT(costs[i].bytes_per_us, 0);
     EXPECT_FALSE(costs[i].provenance.empty());
   }
   EXPECT_EQ(costs.size(), static_cast<std::size_t>(Link::network) + 1);
+  for (const CostConstant<double>& each : cost_constants()) {
+    EXPECT_GT(each.value, 0) << each.name;
+    EXPECT_FALSE(each.unit.empty() || each.meaning.empty() || each.provenance.empty()) << each.name;
+  }
+}
+
+TEST(Prices, AreTheSumOfTheirTermsLessTheOverlap) {
+  const GroupFacts crowded =
+      facts(nodes_of(4, 2, shape({.cores = 2}))
+                .with_network({.latency_us = 30, .near_us = 9, .bytes_per_us = 117, .crowd = 4}));
+  for (const std::string_view name : {"hierarchical_ring", "node_ring", "ring"}) {
+    for (const int segments : {1, 8}) {
+      const Shape problem{.size = 8, .count = 4U << 20U, .levels = &crowded.levels};
+      const PriceTerms terms =
+          lockstep::price(*find_algorithm(Collective::all_reduce, name), problem, crowded, segments);
+      EXPECT_NEAR(terms.rounds_us + terms.network_us + terms.node_us + terms.combine_us - terms.overlap_us,
+                  terms.total_us, 1e-6 * terms.total_us)
+          << name << ' ' << segments;
+      EXPECT_GE(terms.overlap_us, 0);
+    }
+  }
 }
 
 // Of many members, prices of one size say those of the others.
@@ -332,7 +357,7 @@ TEST(Prices, OfManyMembersAreThoseOfTheirSchedules) {
         if (cuts_output(collective)) problem.takes = spec.takes;
         const double exact = price_us(*find_algorithm(collective, each.name), problem, known, each.segments);
         if (bytes >= 1U << 16U) {
-          EXPECT_NEAR(each.predicted_us / exact, 1, 0.1) << each.name << ' ' << bytes;
+          EXPECT_NEAR(each.price.total_us / exact, 1, 0.1) << each.name << ' ' << bytes;
         }
         best = best == 0 ? exact : std::min(best, exact);
         if (each.chosen) chosen = exact;

@@ -80,16 +80,16 @@ TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
       {"all_reduce 2 1 * ring 0", {"fewer than seven words", "collective members nodes bytes"}},
       {"all_redcue 2 1 * ring 0 x", {"no collective \"all_redcue\"", "did you mean all_reduce?", "all_gather"}},
       {"exchange 2 1 * ring 0 x", {"no collective \"exchange\" to plan"}},
-      {"all_reduce two 1 * ring 0 x", {"\"two\" is no range of members", "a-b"}},
-      {"all_reduce 8-2 1 * ring 0 x", {"\"8-2\" is no range"}},
-      {"all_reduce 2 -1 * ring 0 x", {"\"-1\" is no range of nodes"}},
-      {"all_reduce 2 1-2-3 * ring 0 x", {"\"1-2-3\" is no range of nodes"}},
-      {"all_reduce 2 1 1K-2K+ ring 0 x", {"\"1K-2K+\" is no range of bytes"}},
-      {"all_reduce 2 1 99999999999T ring 0 x", {"no range of bytes"}},
+      {"all_reduce two 1 * ring 0 x", {"\"two\" is not a range of members", "a-b"}},
+      {"all_reduce 8-2 1 * ring 0 x", {"\"8-2\" is not a range"}},
+      {"all_reduce 2 -1 * ring 0 x", {"\"-1\" is not a range of nodes"}},
+      {"all_reduce 2 1-2-3 * ring 0 x", {"\"1-2-3\" is not a range of nodes"}},
+      {"all_reduce 2 1 1K-2K+ ring 0 x", {"\"1K-2K+\" is not a range of bytes"}},
+      {"all_reduce 2 1 99999999999T ring 0 x", {"not a range of bytes"}},
       {"all_reduce 2 1 * rign 0 x", {"no algorithm \"rign\" for all_reduce", "did you mean ring?"}},
-      {"all_reduce 2 1 * ring some x", {"\"some\" is no number of bytes for the segment"}},
+      {"all_reduce 2 1 * ring some x", {"\"some\" is not a number of bytes for the segment"}},
       {"all_gather 2 1 * ring 4K x", {"all_gather by ring is not done in segments", "write 0"}},
-      {"all_reduce \x1b[31m 1 * ring 0 x", {"\"\\x1b[31m\" is no range"}},
+      {"all_reduce \x1b[31m 1 * ring 0 x", {"\"\\x1b[31m\" is not a range"}},
   };
   for (const Wrong& wrong : all) {
     const std::string message =
@@ -155,8 +155,8 @@ TEST(TextFile, IsReadWholeOrRefusedWithTheReason) {
   };
   says(path, 99999, "more than");
   says(folder / "missing", 10, "No such file");
-  says(folder, 10, "no regular file");
-  says("/dev/zero", 10, "no regular file");
+  says(folder, 10, "not a regular file");
+  says("/dev/zero", 10, "not a regular file");
   fs::remove_all(folder);
 }
 

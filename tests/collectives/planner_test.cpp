@@ -81,7 +81,7 @@ void prove(const std::vector<std::shared_ptr<const Plan>>& plans, const Problem&
     if (cuts_input(problem.collective) || cuts_output(problem.collective)) segment.stride = problem.count;
     std::vector<Schedule> schedules;
     for (const auto& plan : plans) {
-      ASSERT_EQ(plan->choice, first.choice);
+      ASSERT_EQ(plan->choice_number(), first.choice_number());
       ASSERT_EQ(plan->segments, first.segments);
       ASSERT_EQ(plan->segment, first.segment);
       ASSERT_EQ(plan->depth, first.depth);
@@ -167,8 +167,9 @@ TEST(Planner, MembersThatAskAlikeDecideAlike) {
       }
       Planner planner(topology, Group(ranks, ranks[static_cast<std::size_t>(index)]));
       const auto plan = planner.plan(spec);
-      ASSERT_EQ(choice.value_or(plan->choice), plan->choice) << to_text(signature_of(spec)) << ", index " << index;
-      choice = plan->choice;
+      ASSERT_EQ(choice.value_or(plan->choice_number()), plan->choice_number())
+          << to_text(signature_of(spec)) << ", index " << index;
+      choice = plan->choice_number();
     }
   }
 }
@@ -181,7 +182,7 @@ TEST(Planner, CountsThatOthersCannotKnowDecideNothing) {
   const auto choice = [&](std::size_t count) {
     const Blocks blocks = Blocks::packed(std::vector<std::size_t>(4, count));
     return planner.plan({.collective = Collective::all_to_all_v, .count = count, .gives = blocks, .takes = blocks})
-        ->choice;
+        ->choice_number();
   };
   EXPECT_EQ(choice(0), choice(1));
   EXPECT_EQ(choice(0), choice(10'000'000));
@@ -306,7 +307,7 @@ TEST(Planner, SegmentsCoverTheBufferAndEachIsRight) {
   EXPECT_EQ(plan->segments, 4);
   EXPECT_EQ(plan->segment, 256U);
   EXPECT_EQ(plan->depth, 2);
-  EXPECT_NE(plan->choice, planner.plan({.count = 100})->choice);
+  EXPECT_NE(plan->choice_number(), planner.plan({.count = 100})->choice_number());
 }
 
 TEST(Planner, StagesThatUseDifferentLinksOverlapBySegments) {
@@ -349,7 +350,7 @@ TEST(Planner, FingerprintsDoNotChangeThePlan) {
   const auto plain = planner.plan({.count = 1000});
   for (std::uint64_t i = 1; i <= 8; ++i) {
     const auto plan = planner.plan({.count = 1000, .fingerprints = {.variable = i}});
-    EXPECT_EQ(plan->choice, plain->choice);
+    EXPECT_EQ(plan->choice_number(), plain->choice_number());
     EXPECT_EQ(plan->schedule, plain->schedule);
     EXPECT_EQ(plan->spec.fingerprints.variable, i);
     EXPECT_EQ(planner.plan({.count = 1000, .fingerprints = {.variable = i}}), plan);
@@ -444,7 +445,7 @@ TEST(Planner, TellsWhatItConsidered) {
   for (std::size_t i = 1; i < all.size(); ++i) {
     EXPECT_LE(all[i - 1].why_not.empty() ? 0 : 1, all[i].why_not.empty() ? 0 : 1);
     if (!all[i].why_not.empty()) continue;
-    EXPECT_LE(all[i - 1].predicted_us, all[i].predicted_us);
+    EXPECT_LE(all[i - 1].price.total_us, all[i].price.total_us);
   }
   const auto ring = planner.candidates({.count = 800});
   const auto found = std::ranges::find(ring, "ring", &AlgorithmCandidate::name);

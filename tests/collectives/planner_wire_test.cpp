@@ -37,8 +37,8 @@ TEST(Planner, MessagesAreNarrowWhereTheLinkIsTheLimit) {
   EXPECT_EQ(planner.plan(sum_in(WireFormat::bf16, small))->wire, WireFormat::as_is);
   EXPECT_EQ(planner.plan(sum_in(WireFormat::as_is, large))->wire, WireFormat::as_is);
   EXPECT_EQ(planner_on(nodes_of({8})).plan(sum_in(WireFormat::bf16, large))->wire, WireFormat::as_is);
-  EXPECT_NE(planner.plan(sum_in(WireFormat::bf16, large))->choice,
-            planner.plan(sum_in(WireFormat::f16, large))->choice);
+  EXPECT_NE(planner.plan(sum_in(WireFormat::bf16, large))->choice_number(),
+            planner.plan(sum_in(WireFormat::f16, large))->choice_number());
   bool was_narrow = false;
   for (std::size_t count = small; count <= large; count *= 2) {
     const bool narrow = planner.plan(sum_in(WireFormat::bf16, count))->wire == WireFormat::bf16;
@@ -49,7 +49,7 @@ TEST(Planner, MessagesAreNarrowWhereTheLinkIsTheLimit) {
     const auto plain = planner.candidates(sum_in(WireFormat::as_is, count));
     ASSERT_TRUE(chosen != all.end() && chosen->narrow == narrow);
     if (narrow) {
-      EXPECT_LE(chosen->predicted_us, 0.875 * plain.front().predicted_us) << count;
+      EXPECT_LE(chosen->price.total_us, 0.875 * plain.front().price.total_us) << count;
     } else {
       EXPECT_EQ(chosen->name, plain.front().name) << count;
     }

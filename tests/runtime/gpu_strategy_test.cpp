@@ -64,7 +64,7 @@ TEST_F(GpuStrategies, KeepAVariablesPartsInTheirMemory) {
       refusal([&] { strategy.update(v, [](Variable<float>& part) { part.local(); }); }, Code::usage);
   EXPECT_NE(words.find("local() of variable 'w', which is in a GPU's memory"), std::string::npos) << words;
   EXPECT_NE(words.find("use local_on_gpu()"), std::string::npos) << words;
-  EXPECT_NE(refusal([&] { v.local_on_gpu(); }, Code::usage).find("who has no part"), std::string::npos);
+  EXPECT_NE(refusal([&] { v.local_on_gpu(); }, Code::usage).find("no component of it"), std::string::npos);
   // By something that is on the GPU, such as a kernel: others see it.
   strategy.run([&](ReplicaContext& context) {
     const std::vector<float> mine{static_cast<float>(context.replica_id_in_sync_group()), 7.F};

@@ -19,7 +19,7 @@ NODE = "collectives/node/"
 # What the bug is, the file, what is written there, and what a mistaken hand would have written.
 BUGS = [
     # Agreement, and what members tell each other.
-    ("calls that differ are not compared", ENGINE + "core_messages.cpp", "  if (recorded->signature == theirs.signature && recorded->choice == theirs.choice) return;\n", "  if (recorded != nullptr) return;\n"),
+    ("calls that differ are not compared", ENGINE + "core_messages.cpp", "  if (recorded->signature == theirs.signature && recorded->plan->choice_number() == theirs.choice_number) return;\n", "  if (recorded != nullptr) return;\n"),
     ("a word about a call of before is kept as one about a later call", ENGINE + "core_messages.cpp", "  if (message.call.number > last_started_) {\n", "  if (message.call.number >= last_started_) {\n"),
     ("early words are dropped", ENGINE + "core_messages.cpp", "    agreement_.keep(peer, message.call);\n", ""),
     ("early words are not compared", ENGINE + "core.cpp", "    compare(peer, theirs);\n", ""),

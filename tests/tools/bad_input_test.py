@@ -81,7 +81,7 @@ class BadInput(unittest.TestCase):
         self.refused(["plan", "all_reduce", *machine], 1, "all_reduce:ring,broadcast:chain", LOCKSTEP_ALGORITHM="ring")
         self.refused(["plan", "all_reduce", "--order", "reproducible", *machine], 1, "take one of", LOCKSTEP_ALGORITHM="all_reduce:ring")
         self.refused(["plan", "all_reduce", *machine], 1, "LOCKSTEP-E021", "/no/such/table", LOCKSTEP_TABLE="/no/such/table")
-        self.refused(["plan", "all_reduce", *machine], 1, "no regular file", LOCKSTEP_TABLE="/dev/zero")
+        self.refused(["plan", "all_reduce", *machine], 1, "not a regular file", LOCKSTEP_TABLE="/dev/zero")
         with tempfile.NamedTemporaryFile("w", suffix=".table") as table:
             table.write("all_reduce * * * ring 0 good\nall_reduce * * * rong 0 bad\n")
             table.flush()
@@ -158,7 +158,7 @@ class BadInput(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             pipe, link, old = (os.path.join(folder, name) for name in ("pipe", "link", "old"))
             os.mkfifo(pipe)
-            self.refused(["topo", "--synthetic", "pu:1", "--svg", pipe], 1, "nobody reads the pipe")
+            self.refused(["topo", "--synthetic", "pu:1", "--svg", pipe], 1, "no process reads the pipe")
             os.symlink(os.path.join(folder, "nowhere"), link)
             self.refused(["topo", "--synthetic", "pu:1", "--svg", link], 1, "cannot be written")
             with open(old, "w", encoding="utf-8"):

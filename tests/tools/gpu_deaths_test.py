@@ -56,7 +56,7 @@ class Deaths(unittest.TestCase):
                 at, first = re.search(r"^ended (\d+) (.*)$", out, re.M).groups()
                 slowest = max(slowest, (int(at) - died) / 1e9)
                 self.assertIn("LOCKSTEP-E015", first, f"rank {rank}")
-                dead = rf"rank {victim} (\(worker {victim} at {address}(, process \d+)?\) )?is gone|{address}, where all meet, is gone"
+                dead = rf"rank {victim} (\(worker {victim} at {address}(, process \d+)?\) )?is gone|{address}, which runs the exchange, is gone"
                 self.assertRegex(first, dead, f"rank {rank} names the dead one")
                 again = re.search(r"^again (.*)$", out, re.M)[1]
                 self.assertIn("LOCKSTEP-E017", again)

@@ -85,7 +85,7 @@ class NodeMemory(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertEqual(got, 0, out + err)
-            self.assertIn("Measured here: sums are shared out", out)
+            self.assertIn("Thresholds measured here:", out)
             files = os.listdir(os.path.join(folder, "lockstep"))
             self.assertEqual(len(files), 1, files)
             path = os.path.join(folder, "lockstep", files[0])
@@ -102,7 +102,7 @@ class NodeMemory(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(forced(text, "segment", "8192"))
             got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-            self.assertIn("in segments of 8 KiB", out + err)
+            self.assertRegex(out + err, r"(?m)^  segment +8 KiB ")
 
     def test_the_first_jobs_measure_and_the_middle_counts(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +118,7 @@ class NodeMemory(unittest.TestCase):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", text))
             got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
-            self.assertIn("in segments of 24 KiB", out + err)
+            self.assertRegex(out + err, r"(?m)^  segment +24 KiB ")
 
     def test_cores_that_are_far_apart_have_a_file_of_their_own(self):
         if len(os.sched_getaffinity(0)) < 2:

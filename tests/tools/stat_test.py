@@ -203,7 +203,7 @@ class Ranks(unittest.TestCase):
         code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", trace])
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r"^4500 calls in 3 accounts\n")
-        self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to come to \d+ of 1500 calls, and the others waited \S+ \S+ for it, "
+        self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to arrive at \d+ of 1500 calls, and the others waited \S+ \S+ for it, "
                               r"most in all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
         with open(trace) as file:
             events = json.load(file)["traceEvents"]
@@ -226,7 +226,7 @@ class BadInput(unittest.TestCase):
 
     def test_processes(self):
         for word in ("0", "-3", "x", "12x", "99999999999999999999"):
-            self.check(["stat", "--", word], 1, f'"{word}" is no number of a process')
+            self.check(["stat", "--", word], 1, f'"{word}" is not the number of a process')
         self.check(["stat", str(1 << 29)], 1, f"there is no process {1 << 29}", "take the number of a process that runs on this host")
         self.check(["stat", str(os.getpid())], 1, f"process {os.getpid()} has no communicator of Lockstep")
         self.check(["stat", "--seconds", "-1"], 1, "seconds")
@@ -235,10 +235,10 @@ class BadInput(unittest.TestCase):
         for verb, end, key in (("why", ".json", "lockstep_book"), ("timeline", ".timeline", "lockstep_timeline")):
             with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
                 self.check([verb], 1, "no folder is named")
-                self.check([verb, folder], 1, "nothing was left in")
+                self.check([verb, folder], 1, "no file was found in")
                 self.check([verb, os.path.join(folder, "none")], 1, "No such file", "name the folder that LOCKSTEP_")
                 path = os.path.join(folder, f"lockstep-a-1{end}")
-                for text, said in (("", "it is no JSON"), (f'{{"{key}": 2}}', "another version"), (f'{{"{key}": 1}}', path)):
+                for text, said in (("", "it is not JSON"), (f'{{"{key}": 2}}', "another version"), (f'{{"{key}": 1}}', path)):
                     with open(path, "w") as file:
                         file.write(text)
                     self.check([verb, folder], 1, path, said, "name the folder that LOCKSTEP_")

@@ -192,7 +192,7 @@ class Workers(unittest.TestCase):
 
     def test_know_what_cannot_carry_their_messages(self):
         for variables, words in (({"LOCKSTEP_TRANSPORT": "mpi"}, "was not started by an MPI launcher"),
-                                 ({"LOCKSTEP_INTERFACE": "eth99"}, "LOCKSTEP_INTERFACE=eth99 is no interface of this host")):
+                                 ({"LOCKSTEP_INTERFACE": "eth99"}, "LOCKSTEP_INTERFACE=eth99 is neither an interface of this host")):
             tasks = self.workers(2)
             for index in range(2):
                 tasks.start("worker", index, steps(), LOCKSTEP_TIMEOUT="5s", **variables)

@@ -92,7 +92,7 @@ TEST(Timelines, NameWhoWasWaitedFor) {
   const auto all = drawn(40 * ms, 50, 1);
   const std::string words = summary_of(all, clocks_of(all));
   EXPECT_NE(words.find("150 calls in 3 accounts\n"), std::string::npos) << words;
-  EXPECT_NE(words.find("rank 1 (process 101 on a) was the last to come to 50 of 50 calls, and the others waited "),
+  EXPECT_NE(words.find("rank 1 (process 101 on a) was the last to arrive at 50 of 50 calls, and the others waited "),
             std::string::npos)
       << words;
   EXPECT_NE(words.find(" for it, most in all_reduce of 8 f32, sum at train.cpp:40\n"), std::string::npos) << words;

@@ -116,7 +116,7 @@ TEST(Verdict, PutsThoseTogetherThatAreMissingAlike) {
       verdicts({process_of(0, waiting(0)), process_of(1, late(1), "running"), process_of(2, late(2), "running")});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_NE(all[0].find("rank 0 waits in call 812"), std::string::npos) << all[0];
-  EXPECT_NE(all[0].find("ranks 1-2 have not come to it (such as process 4701 on node-a, running; last was call "
+  EXPECT_NE(all[0].find("ranks 1-2 have not reached it (such as process 4701 on node-a, running; last was call "
                         "811, barrier at heat.cpp:20) -> gdb -p 4701"),
             std::string::npos)
       << all[0];
@@ -200,8 +200,8 @@ TEST(Verdict, FoldsMembersThatAreAlike) {
   const auto unseen = command::unseen_members(command::groups_of({process}).front());
   EXPECT_EQ(command::unseen_text(unseen, unseen.size()),
             (std::vector<std::string>{
-                "ranks 1-2 (processes 81,82 on node03): not seen from here, and nobody here has asked it",
-                "rank 3 (process 83 on node04): not seen from here, and nobody here has asked it",
+                "ranks 1-2 (processes 81,82 on node03): not seen from here, and no member here has asked it",
+                "rank 3 (process 83 on node04): not seen from here, and no member here has asked it",
                 "rank 4 (process 84 on node04): has not answered for 2 s (in no call of this communicator, stopped, or "
                 "ended)"}));
 }
@@ -209,7 +209,7 @@ TEST(Verdict, FoldsMembersThatAreAlike) {
 TEST(Verdict, SuspectsTheNetworkWhereNobodyIsMissing) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(1, waiting(1)), process_of(2, waiting(2, 3))});
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("(round 2 of 4, for rank 1), and nobody is missing: look at the network"), std::string::npos)
+  EXPECT_NE(all[0].find("(round 2 of 4, for rank 1), and no member is missing: check the network"), std::string::npos)
       << all[0];
 }
 

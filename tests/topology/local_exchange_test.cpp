@@ -202,7 +202,7 @@ TEST(LocalExchangeFailure, AnythingThatIsThrownComesOutOfRunLocal) {
     try {
       exchange.barrier("dinner");
     } catch (const Error& error) {
-      is_told = std::string_view(error.what()).find("no std::exception") != std::string_view::npos;
+      is_told = std::string_view(error.what()).find("not a std::exception") != std::string_view::npos;
     }
   };
   EXPECT_THROW(run_local(2, body, {10s, 60s}, Log(LogLevel::off)), int);

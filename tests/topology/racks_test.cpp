@@ -60,9 +60,9 @@ TEST(Racks, AreReadFromAVariableAndFromAFile) {
 }
 
 TEST(Racks, ThatAreWrongAreRefusedWithTheirPlace) {
-  EXPECT_NE(refusal_of("a = node[1-").find("\"node[1-\" is no list of hosts"), std::string::npos);
+  EXPECT_NE(refusal_of("a = node[1-").find("\"node[1-\" is not a list of hosts"), std::string::npos);
   EXPECT_NE(refusal_of("a = x; b = x").find("host x is in a and in b"), std::string::npos);
-  EXPECT_NE(refusal_of("uplink = fast").find("\"fast\" as what a rack has to all others"), std::string::npos);
+  EXPECT_NE(refusal_of("uplink = fast").find("\"fast\" as the rate of a rack's uplink"), std::string::npos);
   EXPECT_NE(refusal_of("a//b = x").find("\"a//b\" as the name of a rack"), std::string::npos);
   for (const char* const wrong :
        {"a", "=", "= x", "a =", "a b = x", "/a = x", "uplink =", "uplink = -1G", "a = ,", "\xff = x"})
@@ -97,7 +97,7 @@ TEST(Racks, ThatDoNotNameAllNodesAreNotUsedAndThatIsRemarked) {
   const Topology some = in_racks(four_nodes(), parse_racks("a = node[0-1]; b = node2", ""));
   EXPECT_FALSE(some.has_racks());
   ASSERT_FALSE(some.remarks().empty());
-  EXPECT_EQ(some.remarks().back(), "of node3 nobody has said in which rack, so racks are not used");
+  EXPECT_EQ(some.remarks().back(), "the rack of node3 is not known, so racks are not used");
   EXPECT_TRUE(in_racks(four_nodes(), Racks{}).remarks().empty());
 }
 

@@ -50,7 +50,7 @@ class Session(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertIn("LOCKSTEP-E012", out)
         self.assertIn("used after MPI_Finalize", out)
-        self.assertIn("before your own MPI_Finalize", out)
+        self.assertIn("before the MPI_Finalize of the program", out)
 
     def test_over_a_communicator_that_the_user_goes_on_using(self):
         code, out, err = self.mpi("over_comm", 2 if given.flavour == "mpich" else 4)
@@ -93,7 +93,7 @@ class Session(unittest.TestCase):
     def test_who_does_not_come_to_the_start_of_mpi_is_named(self):
         code, _, err = self.mpi("begin_hangs", 3, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
         self.assertNotEqual(code, 0)
-        missing = r"of the ranks on this host, 1 \(process \d+\) is stopped, 2 \(process \d+\) has not come to it"
+        missing = r"of the ranks on this host, 1 \(process \d+\) is stopped, 2 \(process \d+\) has not reached it"
         self.assertRegex(err, "MPI_Init_thread has not come back for 1 s: " + missing)
         self.assertRegex(err, "LOCKSTEP-E009 .*MPI_Init_thread has not come back for 4 s: " + missing)
 
@@ -102,7 +102,7 @@ class Session(unittest.TestCase):
         code, _, err = cases.run([*words, "sh", "-c", f"{given.programs} begin_hangs; exit $?"], LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
         self.assertNotEqual(code, 0)
         self.assertRegex(err, r"LOCKSTEP-E009 .*MPI_Init_thread has not come back for 4 s: of the ranks on this host, 1 \(process \d+\) is stopped, "
-                              r"2 \(process \d+\) has not come to it ->")
+                              r"2 \(process \d+\) has not reached it ->")
 
     def test_an_end_to_which_one_does_not_come_is_named_and_ended(self):
         code, _, err = self.mpi("end_hangs", 2)

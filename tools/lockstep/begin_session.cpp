@@ -33,9 +33,8 @@ class SessionStart {
 // Returns the exit code to use if a library ends the process while a session begins.
 int exit_code_of(int code) {
   if (!starting || code != 1) return code;  // a timeout of Lockstep has a code of its own
-  const Error error(
-      Code::mpi, "the MPI library could not start and ended the process; its own words are above",
-      "look at TMPDIR, the limits (ulimit -n, -u, -s, -v), the loopback interface, PATH, and the launcher");
+  const Error error(Code::mpi, "the MPI library could not start and ended the process; its own words are above",
+                    "check TMPDIR, the limits (ulimit -n, -u, -s, -v), the loopback interface, PATH, and the launcher");
   std::cerr << text("lockstep: ", error.what(), "\n") << std::flush;
   return static_cast<int>(error.exit());
 }

@@ -289,10 +289,9 @@ std::string device_of(const ParsedOptions& parsed) {
 
 // Warns that waiting ranks spin. The launcher counts the ranks of each node by itself.
 void warn_of_spinning(const Session& session, const SharedCores& shared) {
-  session.log().warn(
-      text("the launcher has not told MPI to yield, and there are ", shared.what(),
-           ": ranks that wait would keep the cores from the others, so the baseline mpi is measured with "
-           "mpi_yield_when_idle -> start programs by mpirun --mca mpi_yield_when_idle 1, or on a core for each rank"));
+  session.log().warn(text("the baseline mpi is measured with mpi_yield_when_idle: ", shared.what(),
+                          ", and the launcher did not tell MPI to yield -> "
+                          "start programs by mpirun --mca mpi_yield_when_idle 1, or on a core for each rank"));
 }
 
 // Returns the object that the MPI baselines of bench_options use; null if none is of MPI.

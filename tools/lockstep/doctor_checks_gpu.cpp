@@ -37,7 +37,7 @@ void judge_gpu(const JobView& view, int rank, CheckOutcome& outcome) {
                       spell_cuda(facts.gpu_driver))});
   } else {
     outcome.add({Grade::note, here, text("no GPU can be used: ", printable(facts.why_no_gpu, 200)), std::string(unused),
-                 "look at CUDA_VISIBLE_DEVICES, nvidia-smi and the batch system's --gpus"});
+                 "check CUDA_VISIBLE_DEVICES, nvidia-smi and the batch system's --gpus"});
   }
 }
 

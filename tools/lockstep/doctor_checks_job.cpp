@@ -32,7 +32,7 @@ void two_libraries(const JobView& view, CheckOutcome& outcome) {
                  text("two MPI libraries in one process: ", join(facts.mpi_libraries, " and ")),
                  "calls go to one and handles come from the other: crashes or silent nonsense",
                  "build everything in the process with one MPI (ldd PROGRAM | grep libmpi finds the other; "
-                 "look at LD_LIBRARY_PATH and LD_PRELOAD)"});
+                 "check LD_LIBRARY_PATH and LD_PRELOAD)"});
   }
 }
 
@@ -59,8 +59,8 @@ CheckOutcome mpi_library(const JobView& view) {
   const auto versions = group_ranks(view, [](const Facts& facts) { return facts.mpi; });
   if (versions.size() > 1) {
     outcome.add({Grade::broken, odd_ones(versions), text("the MPI library is ", by_ranks(versions)),
-                 "releases differ in what they send each other",
-                 "install the same MPI library on all nodes; look at LD_LIBRARY_PATH (mpirun -x)"});
+                 "releases differ in their messages",
+                 "install the same MPI library on all nodes; check LD_LIBRARY_PATH (mpirun -x)"});
   }
   return outcome;
 }
@@ -72,7 +72,7 @@ CheckOutcome build(const JobView& view) {
   if (builds.size() > 1) {
     outcome.add({Grade::broken, odd_ones(builds), text("Lockstep is ", by_ranks(builds)),
                  "other builds may send other bytes, add in another order, or choose another algorithm",
-                 "install the same build on all nodes: `mpirun -n N lockstep --version` on each shows what runs"});
+                 "install the same build on all nodes: `mpirun -n N lockstep --version` shows the build on each"});
   }
   const auto cuda = group_ranks(view, [](const Facts& facts) { return text("CUDA ", facts.cuda); });
   if (builds.size() == 1 && cuda.size() > 1) {
@@ -109,7 +109,7 @@ CheckOutcome settings(const JobView& view) {
       outcome.add({Grade::note,
                    {rank},
                    warning,
-                   "what it was meant to change stays as it is",
+                   "the setting that it was meant for keeps its value",
                    "correct the name, or unset it; `lockstep doctor --env` lists all that there are"});
     }
   }
@@ -169,7 +169,7 @@ CheckOutcome clocks(const JobView& view) {
                  text("reading the clock (", printable(facts.clock_source), ") takes more than ", most_ns, " ns"),
                  "waiting and measuring read it all the time; short messages take longer than they need",
                  "echo tsc > /sys/devices/system/clocksource/clocksource0/current_clocksource (as root; the list "
-                 "beside it, available_clocksource, says what there is)"});
+                 "beside it, available_clocksource, lists them)"});
   }
   compare_wall_clocks(view, outcome);
   outcome.summary = text("read in ", slowest, " ns at most (", view.of(0).clock_source, ")");

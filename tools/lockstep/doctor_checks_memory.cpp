@@ -19,7 +19,8 @@ std::string larger_shared_memory(const Facts& facts) {
     return "mount a volume \"emptyDir: {medium: Memory, sizeLimit: 1Gi}\" at /dev/shm in the pod";
   }
   if (!facts.container.empty()) return text(facts.container, " run --shm-size=1g ... (its default is 64 MB)");
-  return "mount -o remount,size=50% /dev/shm (as root); or delete what other programs left in it (ls -l /dev/shm)";
+  return "mount -o remount,size=50% /dev/shm (as root); or delete files that other programs left in it (ls -l "
+         "/dev/shm)";
 }
 
 std::string mend_shared_memory(const Facts& facts) {
@@ -32,7 +33,7 @@ std::string mend_shared_memory(const Facts& facts) {
       return "mkdir -p /dev/shm && mount -t tmpfs -o size=50% tmpfs /dev/shm (as root)";
     case EACCES:
     case EPERM:
-      return "chmod 1777 /dev/shm (as root); or look at the security profile of the container";
+      return "chmod 1777 /dev/shm (as root); or check the security profile of the container";
     case EFBIG:
       return "ulimit -f unlimited, before mpirun and on every node";
     case EMFILE:
@@ -77,7 +78,7 @@ void judge_shared_memory(const Facts& sum, const IndexSet& ranks, CheckOutcome& 
   }
   if (sum.shared_memory_is_disk) {
     outcome.add({Grade::slow, ranks, "/dev/shm is a directory on disk, not memory",
-                 "what ranks exchange is written to disk", "mount -t tmpfs -o size=50% tmpfs /dev/shm (as root)"});
+                 "data that ranks exchange is written to disk", "mount -t tmpfs -o size=50% tmpfs /dev/shm (as root)"});
   }
 }
 

@@ -189,17 +189,16 @@ void judge_speed(const JobView& view, const SubnetMap& map, const SubnetEntry& c
   const LinkRate& worst = *std::ranges::min_element(slow, {}, &LinkRate::mbit_per_s);
   const auto host = [&](int node) { return printable(view.topology.node(node).host); };
   const std::string interface = *common.second.interfaces.begin();
-  outcome.add(
-      {Grade::slow, ranks_of(view, suspects(slow, good)),
-       text("from ", host(worst.from), " to ", host(worst.to), " go ", std::llround(worst.mbit_per_s),
-            " Mbit/s, where ", interface_names(common.second), " claims ", common.second.mbit_per_s,
-            slow.size() > 1
-                ? text(", and ", counted(slow.size() - 1, "more link"), slow.size() == 2 ? " is" : " are", " slow")
-                : ""),
-       "what goes between nodes goes at the pace of the slowest link, and algorithms are chosen by measured rates",
-       text("look there at ethtool ", interface, " (what was negotiated), tc qdisc show dev ", interface,
-            " (what is shaped) and ip -s link show ", interface,
-            " (what is lost); `lockstep links` measures every pair; nothing if this is meant")});
+  outcome.add({Grade::slow, ranks_of(view, suspects(slow, good)),
+               text("from ", host(worst.from), " to ", host(worst.to), " go ", std::llround(worst.mbit_per_s),
+                    " Mbit/s, where ", interface_names(common.second), " claims ", common.second.mbit_per_s,
+                    slow.size() > 1 ? text(", and ", counted(slow.size() - 1, "more link"),
+                                           slow.size() == 2 ? " is" : " are", " slow")
+                                    : ""),
+               "data between nodes moves at the rate of the slowest link, and algorithms are chosen by measured rates",
+               text("on that node see ethtool ", interface, " (negotiated rate), tc qdisc show dev ", interface,
+                    " (shaping) and ip -s link show ", interface,
+                    " (lost packets); `lockstep links` measures every pair; nothing if this is meant")});
 }
 
 }  // namespace
@@ -224,7 +223,7 @@ CheckOutcome network(const JobView& view) {
              speed(common->second.mbit_per_s, link_rates(view, map)), ")");
   } else if (outcome.findings.empty()) {
     outcome.add({Grade::note, view.everybody(),
-                 "there is no subnet that all nodes share: what they send goes through a router",
+                 "there is no subnet that all nodes share: their messages go through a router",
                  "routers add latency, and firewalls between them may let only some ports pass",
                  "nothing if this is meant; ip route on each node shows the ways"});
   }

@@ -79,7 +79,7 @@ CheckOutcome binding(const JobView& view) {
                 crowd.free() > 0 ? text(crowd.free(), " that they may use ", crowd.free() == 1 ? "is" : "are", " idle")
                                  : std::string("others have more than they need")),
            "they take turns: a rank that waits keeps the one that it waits for from running",
-           "mpirun --bind-to core --map-by core ... (look at taskset, cpusets and --cpu-bind around it too)"});
+           "mpirun --bind-to core --map-by core ... (check taskset, cpusets and --cpu-bind around it too)"});
     }
     const IndexSet loose = roaming(view, node);
     if (!loose.empty()) {
@@ -196,10 +196,11 @@ void judge_one_machine(const JobView& view, CheckOutcome& outcome) {
     if (its_nodes.size() < 2) continue;
     IndexSet ranks;
     for (const int node : its_nodes) ranks.insert(view.ranks_of_node(node));
-    outcome.add({Grade::note, ranks, text(its_nodes.size(), " nodes share one machine (same boot id)"),
-                 "they share its cores and memory, and what goes between them leaves no machine: times say little of a "
-                 "cluster",
-                 "nothing if containers or virtual nodes are meant; otherwise ask for different hosts"});
+    outcome.add(
+        {Grade::note, ranks, text(its_nodes.size(), " nodes share one machine (same boot id)"),
+         "they share its cores and memory, and data between them does not leave the machine: times say little of a "
+         "cluster",
+         "nothing if containers or virtual nodes are meant; otherwise ask for different hosts"});
   }
 }
 

@@ -45,7 +45,7 @@ std::vector<std::string> files_in(const std::string& folder, std::string_view en
                 text("name the folder that ", setting, " was given"));
   std::ranges::sort(all);
   if (all.empty())
-    throw Error(Code::usage, text("nothing was left in ", printable(folder, folder.size())),
+    throw Error(Code::usage, text("no file was found in ", printable(folder, folder.size())),
                 text("name the folder that ", setting, " was given"));
   return all;
 }

@@ -52,7 +52,7 @@ void conclude(const LinkVerdict& verdict, BenchRun& run) {
     end(Exit::gate, text(members, members == 1 ? " rank is slow, and " : " ranks are slow, and ", verdict.slow_pairs,
                          verdict.slow_pairs == 1 ? " more pair" : " more pairs"));
   else if (!verdict.comparable && run.oversubscribed)
-    end(Exit::inconclusive, "measured, but not judged: ranks share cores, and what is slow may be their turns");
+    end(Exit::inconclusive, "measured, but not judged: ranks share cores, and slow pairs may be a result of that");
   else if (!verdict.comparable)
     end(Exit::inconclusive, "measured, but not judged: a slow rank can be told from three of a kind only");
   else
@@ -61,7 +61,8 @@ void conclude(const LinkVerdict& verdict, BenchRun& run) {
 
 std::string next(const BenchRun& run) {
   if (run.exit_code == static_cast<int>(Exit::gate))
-    return "# next: look at cables, ports and drivers of what is named, and go on without it: --nodes-file\n";
+    return "# next: check the cables, ports and drivers of these links, and continue without these nodes: "
+           "--nodes-file\n";
   if (run.oversubscribed)
     return "# next: ranks share cores here; start no more than there are cores for better figures\n";
   return {};

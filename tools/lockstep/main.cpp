@@ -123,7 +123,7 @@ Exit fail_now() {
                       "raise the limit (ulimit -v, the control group), or ask for less");
     return fail(error.code(), error.what());
   } catch (const std::system_error& error) {
-    const Error system(Code::system, error.what(), "raise the limits (ulimit -u, -v, -n) or look at the file system");
+    const Error system(Code::system, error.what(), "raise the limits (ulimit -u, -v, -n) or check the file system");
     return fail(system.code(), system.what());
   } catch (const std::exception& error) {
     const Error internal(Code::internal, error.what(), "report it with the command that led here");
@@ -147,8 +147,7 @@ Exit guarded(const std::vector<std::string>& words) {
   std::set_terminate([] { ::_exit(static_cast<int>(std::current_exception() ? fail_now() : Exit::unfit)); });
   try {
     const Exit exit = dispatch(words);
-    if (!std::cout.flush())
-      throw Error(Code::file, "standard output cannot be written", "look at the disk or pipe behind it");
+    if (!std::cout.flush()) throw Error(Code::file, "standard output cannot be written", "check the disk or the pipe");
     return exit;
   } catch (...) {
     return fail_now();

@@ -144,7 +144,7 @@ std::string time_text(double seconds) { return format_duration(Duration(static_c
 
 std::int64_t json_number(const nlohmann::json& value, std::string_view name, std::string_view what, std::int64_t least,
                          std::int64_t most) {
-  if (!value.is_number_integer()) refuse_timeline(name, text(what, " is no whole number"));
+  if (!value.is_number_integer()) refuse_timeline(name, text(what, " is not a whole number"));
   if (value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(no_limit))
     refuse_timeline(name, text(what, " is out of range"));
   const auto number = value.get<std::int64_t>();
@@ -169,7 +169,7 @@ std::string text_in(const nlohmann::json& value, std::string_view name) {
 Timeline parse_timeline(std::string_view given, std::string_view name) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
   const nlohmann::json all = nlohmann::json::parse(given, nullptr, false);
-  if (all.is_discarded() || !all.is_object()) refuse_timeline(name, "it is no JSON, or cut off");
+  if (all.is_discarded() || !all.is_object()) refuse_timeline(name, "it is not JSON, or cut off");
   const auto number = [&](const char* key, std::int64_t least, std::int64_t limit) {
     return json_number(member(all, key, name), name, key, least, limit);
   };
@@ -285,7 +285,7 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     if (!offset.is_known)
       words += text("the clock of ", host, " is not known: no call joins it with the others\n");
     else if (offset.within_ns < 0)
-      words += text("the clock of ", host, " does not run like the others': what is shown may be off by ",
+      words += text("the clock of ", host, " does not run like the others': times may be off by ",
                     time_text(static_cast<double>(-offset.within_ns) / 1e9), "\n");
     else if (offset.within_ns > 0)
       words += text("the clock of ", host, " is known within ", time_text(static_cast<double>(offset.within_ns) / 1e9),
@@ -300,7 +300,7 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     const auto& [name, waiting] = longest[i];
     const auto where = std::ranges::max_element(waiting.where, {}, [](const auto& each) { return each.second; });
     words +=
-        text(name, " was the last to come to ", waiting.calls, " of ", shared_calls.size(),
+        text(name, " was the last to arrive at ", waiting.calls, " of ", shared_calls.size(),
              " calls, and the others waited ", time_text(waiting.seconds), " for it, most in ", where->first, "\n");
   }
   return words;

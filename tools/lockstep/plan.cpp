@@ -28,10 +28,19 @@ time. It sends nothing. With --synthetic it plans for machines that are only des
 --help` has the grammar), without MPI; otherwise for the running job, in which rank 0 prints.
 
 A forced algorithm (LOCKSTEP_ALGORITHM or --algorithm) comes first, then the first row that fits in
-the table of LOCKSTEP_TABLE, then the cheapest algorithm by the cost model. Only algorithms that keep
-the requested order are considered. --order reproducible needs one balanced tree over the members,
-whatever the algorithm. --ordered needs lower members on the left. Sums of integers, minimum and
-maximum have the same bits in every order, so any algorithm will do.)manual";
+the table of LOCKSTEP_TABLE, then shared memory of the node, then the algorithm with the shortest
+predicted time. Only algorithms that keep the requested order are considered. --order reproducible
+needs one balanced tree over the members, whatever the algorithm. --ordered needs lower members on the
+left. Sums of integers, minimum and maximum have the same bits in every order, so any algorithm will
+do.
+
+The predicted time is that of the slowest member: rounds + network + node + combine - overlap.
+--terms prints these terms for each algorithm, and the constants behind them.
+  rounds   the latency of each round, or the work of a shared core for its messages if that is longer
+  network  the bytes on the busiest link between nodes, divided by its rate
+  node     the bytes that move within a node, divided by the rate of its longest link
+  combine  the bytes that a core reduces or copies, divided by its rate
+  overlap  the time in which these run at once)manual";
 
 const std::vector<Option>& plan_option_list() {
   static const std::vector<Option> all{
@@ -48,6 +57,7 @@ const std::vector<Option>& plan_option_list() {
       {"synthetic", 's', "TEXT", "Machines described in a line of text, as for `lockstep topo`."},
       {"ranks-per-node", 'r', "N", "With --synthetic: members on each node without a number of its own."},
       {"algorithm", 'a', "NAME", "Force this algorithm, as LOCKSTEP_ALGORITHM does."},
+      {"terms", 0, "", "Print the terms of each predicted time, and the constants of the cost model."},
       {"schedule", 0, "", "Print the rounds of one member too; for up to 8 members all messages."},
       {"index", 'i', "I", "With --schedule: index of that member (default: 0)."},
       {"json", 0, "[FILE]", "Write JSON to FILE too; without FILE, or with -, print it instead of the text."},
@@ -81,7 +91,7 @@ Collective collective_of(const ParsedOptions& parsed) {
   refuse_if(parsed.words().empty(), "no collective is named",
             "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
   refuse_if(parsed.words().size() > 1, text("the word \"", printable(parsed.words().back()), "\" is not expected here"),
-            "name one collective; values of options stand behind them: --count 1M");
+            "name one collective; values follow their options: --count 1M");
   const std::string& name = parsed.words().front();
   const auto collective = parse_collective(name);
   if (!collective || !is_planned(*collective))
@@ -98,7 +108,7 @@ void check_plan_options(const ParsedOptions& parsed, Collective collective) {
   refuse_if(parsed.has("root") && !is_rooted(collective), text("--root with ", name, ", which has no root"),
             "leave --root out");
   refuse_if(parsed.has("wire") && collective != Collective::all_reduce,
-            text("--wire with ", name, ", whose messages are as they are"), "leave --wire out");
+            text("--wire with ", name, ", which has no wire format"), "leave --wire out");
   for (const std::string_view option : {"count", "type", "in-place"})
     refuse_if(parsed.has(option) && collective == Collective::barrier, text("--", option, " with a barrier"),
               text("leave --", option, " out: a barrier moves no data"));
@@ -124,7 +134,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
                           [](ReduceOp) { return true; });
   spec.op = *op;
   refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
-            text("--op avg with ", to_string(spec.collective), ", whose parts have no common number to divide by"),
+            text("--op avg with ", to_string(spec.collective), ", whose ranks combine different numbers of inputs"),
             "give --op sum");
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };
@@ -229,12 +239,13 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
                     .plan = planner.plan(spec),
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
+                    .terms = parsed.has("terms"),
                     .measured = meeting.measured};
   // The planner does not need it: it uses this way if it can.
   const std::uint64_t bytes = std::uint64_t{spec.count} * spec.element_bytes;
   for (AlgorithmCandidate& each : report.candidates) {
     if (each.name == node_algorithm && each.why_not.empty())
-      each.predicted_us = price_of_meeting_us(spec.collective, bytes, report.facts);
+      each.price = price_in_node_memory(spec.collective, bytes, report.facts);
   }
   constexpr int few = 8;
   for (int member = 0; report.schedule && size <= few && member < size; ++member)

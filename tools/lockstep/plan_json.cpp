@@ -19,7 +19,13 @@ Json candidate_json(const AlgorithmCandidate& candidate) {
           {"piece", candidate.piece},
           {"rounds", candidate.rounds},
           {"sent_bytes", candidate.sent_bytes},
-          {"predicted_us", candidate.predicted_us},
+          {"predicted_us", candidate.price.total_us},
+          {"terms_us",
+           {{"rounds", candidate.price.rounds_us},
+            {"network", candidate.price.network_us},
+            {"node", candidate.price.node_us},
+            {"combine", candidate.price.combine_us},
+            {"overlap", candidate.price.overlap_us}}},
           {"chosen", candidate.chosen}};
 }
 
@@ -91,7 +97,7 @@ std::string plan_json(const PlanReport& report) {
            {"segment", plan.segment},
            {"depth", plan.depth},
            {"scratch", std::max(plan.schedule.scratch, plan.last.scratch)},
-           {"choice", hexadecimal(plan.choice)},
+           {"choice", hexadecimal(plan.choice_number())},
            {"candidates", std::move(candidates)}};
   if (report.schedule) all["schedule"] = schedule_json(plan);
   return text(all.dump(2), '\n');

@@ -51,15 +51,15 @@ std::string question(const PlanReport& report) {
 std::string machine(const GroupFacts& facts) {
   std::vector<std::string> parts;
   if (facts.most_on_a_node > 1) {
-    parts.push_back(text("members of a node share: ", to_string(facts.near)));
-    parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members for one core")
-                                               : std::string("a core for each"));
+    parts.push_back(text("farthest members of a node: ", to_string(facts.near)));
+    parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members per core")
+                                               : std::string("a core per member"));
   }
   if (facts.packages) parts.push_back(text(count_text(facts.packages->nodes.size(), "package"), " in all"));
   if (facts.nodes() > 1) {
     parts.push_back(text("between nodes ", facts.network_bytes_per_us * 8 / 1000, " Gbit/s, ",
                          facts.is_measured     ? "measured when the session began"
-                         : facts.network_known ? "as the interfaces say"
+                         : facts.network_known ? "as its interfaces report"
                                                : "a guess"));
   }
   if (facts.levels.above) {
@@ -70,13 +70,17 @@ std::string machine(const GroupFacts& facts) {
   return parts.empty() ? std::string() : text(join(parts, "; "), '\n');
 }
 
+std::string time_cell(double us) {
+  return us > 0 ? format_duration(Duration(static_cast<std::int64_t>(us * 1000))) : "-";
+}
+
 std::string candidates_table(const PlanReport& report) {
   if (report.candidates.empty()) return {};
   std::size_t width = 9;
   for (const AlgorithmCandidate& each : report.candidates) width = std::max(width, each.name.size());
-  std::string all = text("\n  ", padded_cell("algorithm", width), padded_cell("rounds", 9, true),
-                         padded_cell("sent by one", 14, true), padded_cell("pieces", 10, true),
-                         padded_cell("predicted", 12, true), '\n');
+  std::string all =
+      text("\n  ", padded_cell("algorithm", width), padded_cell("rounds", 9, true), padded_cell("most sent", 14, true),
+           padded_cell("pieces", 10, true), padded_cell("predicted", 12, true), '\n');
   const Spec& spec = report.plan->spec;
   const bool known = spec.collective != Collective::barrier;
   for (const AlgorithmCandidate& each : report.candidates) {
@@ -87,41 +91,80 @@ std::string candidates_table(const PlanReport& report) {
     }
     const std::string bytes = known && each.sent_bytes > 0 ? format_bytes(each.sent_bytes) : "-";
     const std::string piece = each.piece > 0 ? format_bytes(each.piece * spec.element_bytes) : "-";
-    const Duration time(static_cast<std::int64_t>(each.predicted_us * 1000));
     const std::string wire = each.narrow ? text(" in ", to_string(spec.wire)) : std::string();
     all += text(padded_cell(each.rounds > 0 ? text(each.rounds) : "-", 9, true), padded_cell(bytes, 14, true),
-                padded_cell(piece, 10, true),
-                padded_cell(each.predicted_us > 0 ? format_duration(time) : "-", 12, true), wire, '\n');
+                padded_cell(piece, 10, true), padded_cell(time_cell(each.price.total_us), 12, true), wire, '\n');
   }
   return all;
 }
 
-// Names the combining member of an all_reduce that is not shared out.
-std::string combiner(std::size_t alone_from) {
-  if (alone_from <= 1) return "every member for itself";
-  const std::string last = "the last member to arrive, for all";
-  return alone_from >= node::never ? last : text(last, ", below ", format_bytes(alone_from));
+// Lists the terms of the predicted times. The formula is in cost_model.hpp and in `lockstep plan --help`.
+std::string terms_table(const PlanReport& report) {
+  std::size_t width = 9;
+  for (const AlgorithmCandidate& each : report.candidates) width = std::max(width, each.name.size());
+  std::string all =
+      text("\nPredicted time = rounds + network + node + combine - overlap\n  ", padded_cell("algorithm", width));
+  for (const std::string_view term : {"rounds", "network", "node", "combine", "overlap", "predicted"})
+    all += padded_cell(term, 12, true);
+  for (const AlgorithmCandidate& each : report.candidates) {
+    const PriceTerms& price = each.price;
+    if (price.total_us <= 0) continue;
+    all += text("\n  ", padded_cell(each.name, width));
+    for (const double us :
+         {price.rounds_us, price.network_us, price.node_us, price.combine_us, price.overlap_us, price.total_us})
+      all += padded_cell(time_cell(us), 12, true);
+  }
+  return text(all, '\n');
 }
 
-// Describes the time of a KiB above which reading from another member counts as slow.
-std::string when_slow(std::size_t picoseconds) {
-  if (picoseconds >= node::never) return "never";
-  return picoseconds == 0 ? "always" : text("where a KiB would take more than ", picoseconds * 1024 / 1000, " ns");
+std::string number_text(double value) {
+  const auto whole = static_cast<std::int64_t>(value);
+  return static_cast<double>(whole) == value ? text(whole) : text(value);
 }
 
-std::string measured_text(const std::optional<node::Tuning>& measured) {
-  if (!measured) return "Nothing is sent; what is cut how large is measured where it runs.\n";
-  const auto from = [](std::size_t bytes) {
-    return bytes >= node::never ? std::string("at no size") : text("from ", format_bytes(bytes), " on");
+// Lists the constants of the cost model: a name, a value, a unit and a provenance on each line.
+std::string constants_table() {
+  std::string all = "\nConstants of the cost model\n";
+  const auto line = [&](std::string_view name, const std::string& value, std::string_view unit,
+                        std::string_view provenance) {
+    all +=
+        text("  ", padded_cell(name, 28), padded_cell(value, 12, true), "  ", padded_cell(unit, 16), provenance, '\n');
   };
-  return text("Nothing is sent. Measured here: sums are shared out ", from(measured->halves_from), ", in segments of ",
-              format_bytes(measured->segment), "; blocks go in steps of ", format_bytes(measured->step),
-              ", and from one to all in parts ", from(measured->flow_from), ";\nsums are written past the caches ",
-              from(measured->stream_from), ", what is only moved ", from(measured->drain_from),
-              ", what another member reads ", when_slow(measured->slow_from),
-              ";\nmemory that all reach is used in place ", from(measured->direct_from),
-              "; blocks of other processes are read where they lie ", from(measured->across_from),
-              ";\nwhat is not shared out is combined by ", combiner(measured->alone_from), ".\n");
+  for (const LinkCost& each : link_costs()) {
+    line(text(to_string(each.link), " latency"), number_text(each.latency_us), "us", each.provenance);
+    line(text(to_string(each.link), " rate"), number_text(each.bytes_per_us), "bytes/us", each.provenance);
+  }
+  for (const CostConstant<double>& each : cost_constants())
+    line(each.name,
+         each.unit == "bytes" ? format_bytes(static_cast<std::uint64_t>(each.value)) : number_text(each.value),
+         each.unit == "bytes" ? std::string_view() : each.unit, each.provenance);
+  return all;
+}
+
+// Lists the thresholds of the work in a node's memory by the names that docs/node.md explains.
+std::string measured_text(const std::optional<node::Tuning>& measured) {
+  if (!measured) return "No messages: members use the node's memory. Each machine measures its own thresholds.\n";
+  std::string all = "No messages: members use the node's memory. Thresholds measured here:\n";
+  const auto line = [&](std::string_view name, std::string_view value, std::string_view meaning) {
+    all += text("  ", padded_cell(name, 13), padded_cell(value, 10, true), "  ", meaning, '\n');
+  };
+  const auto bytes = [&](std::string_view name, std::size_t value, std::string_view meaning) {
+    line(name, value >= node::never ? "never" : format_bytes(value), meaning);
+  };
+  bytes("halves_from", measured->halves_from, "at this size, each member combines a share of an all_reduce or reduce");
+  bytes("segment", measured->segment, "size of a segment of such a share");
+  bytes("step", measured->step, "size of a step in which blocks move");
+  bytes("flow_from", measured->flow_from, "at this size of a part, a broadcast or scatter is cut into parts");
+  bytes("spread_from", measured->spread_from, "at this size, steps rotate through four places");
+  bytes("stream_from", measured->stream_from, "at this size, a reduced output is written past the caches");
+  bytes("drain_from", measured->drain_from, "at this size, an output that is only moved is written past the caches");
+  line("slow_from", measured->slow_from >= node::never ? "never" : text(measured->slow_from * 1024 / 1000, " ns/KiB"),
+       "at this time of a write for another member, writes go past the caches");
+  bytes("direct_from", measured->direct_from, "at this size, memory that all members reach is used in place");
+  bytes("across_from", measured->across_from, "at this size, a block is read in the other process");
+  bytes("alone_from", measured->alone_from,
+        "below this size, the last member to arrive combines an all_reduce for all");
+  return all;
 }
 
 std::string answer_text(const PlanReport& report) {
@@ -138,21 +181,19 @@ std::string answer_text(const PlanReport& report) {
                 format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
   }
   if (plan.in_node) all += measured_text(report.measured);
-  const bool is_guessed = std::ranges::any_of(report.candidates, [](const AlgorithmCandidate& each) {
-    return each.name == node_algorithm && each.predicted_us > 0;
+  const bool has_node_time = std::ranges::any_of(report.candidates, [](const AlgorithmCandidate& each) {
+    return each.name == node_algorithm && each.price.total_us > 0;
   });
-  if (is_guessed)
-    all +=
-        "The time predicted for node is from starting guesses, and decides nothing: node is taken where it can be.\n";
+  if (has_node_time) all += "The predicted time of node does not affect the choice: node is chosen whenever it fits.\n";
   if (plan.why.starts_with("the cost model"))
-    all += text("What ", report.facts.is_measured ? "else " : "", "links cost is ", link_costs().front().provenance,
-                ".\n");
+    all += text("Constants of the cost model were not measured on this machine",
+                report.facts.is_measured ? ", except those of the network" : "", "; --terms prints them.\n");
   return all;
 }
 
 std::string rounds_of_mine(const PlanReport& report) {
   const Plan& plan = *report.plan;
-  std::string all = text("\nWhat member ", plan.index, " does", plan.segments > 1 ? ", for each segment" : "",
+  std::string all = text("\nRounds of member ", plan.index, plan.segments > 1 ? ", for each segment" : "",
                          " (-> sends, <- receives, = combines or copies)\n");
   const std::vector<RoundLine> lines = round_lines(plan.schedule_of(0));
   if (lines.empty()) return all + "  nothing\n";
@@ -178,7 +219,7 @@ std::string messages_of_all(const PlanReport& report) {
   std::vector<StepMessage> all = step_messages(report.everybody, most + 1);
   const bool more = all.size() > most;
   if (more) all.resize(most);
-  std::string picture = "\nAll messages, step by step, if all rounds take equally long\n";
+  std::string picture = "\nAll messages by step, if all rounds take equally long\n";
   const std::size_t width = all.empty() ? 1 : std::max<std::size_t>(4, text(all.back().step).size());
   for (auto first = all.begin(); first != all.end();) {
     const auto last = std::find_if(first, all.end(), [&](const StepMessage& each) { return each.step != first->step; });
@@ -209,6 +250,7 @@ std::vector<RoundLine> round_lines(const Schedule& schedule) {
 
 std::string plan_text(const PlanReport& report) {
   std::string all = text(question(report), machine(report.facts), candidates_table(report), answer_text(report));
+  if (report.terms) all += text(terms_table(report), constants_table());
   if (report.schedule) all += text(rounds_of_mine(report), messages_of_all(report));
   return all;
 }

@@ -6,7 +6,9 @@
 //   collective, type, op, order, root, count, bytes     the request; null if it has no meaning
 //   members, nodes, members_per_core, near (the longest way in a node), network_bytes_per_us, network_known
 //   algorithm, why, segments, segment (elements), depth (segments in flight), scratch (elements), choice (hexadecimal)
-//   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, chosen; or name, why_not
+//   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, terms_us, chosen; or
+//   name,
+//                      why_not. terms_us has the terms of predicted_us: rounds, network, node, combine, overlap
 //   schedule           only with --schedule: index, rounds [{times, sends, receives, locals}] in the words of the text
 #pragma once
 
@@ -25,6 +27,7 @@ struct PlanReport {
   std::shared_ptr<const Plan> plan;
   std::vector<AlgorithmCandidate> candidates;
   bool schedule = false;                   // --schedule was given
+  bool terms = false;                      // --terms was given
   std::optional<node::Tuning> measured{};  // tuning of the memory that the members share
   std::vector<Schedule> everybody{};       // of all members, if they are few and --schedule was given
 };

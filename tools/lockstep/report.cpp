@@ -62,7 +62,7 @@ void add_topology(ReportParts& parts) {
   if (known.empty()) return;
   const auto bytes = from_hexadecimal(known);
   try {
-    if (!bytes) throw Error(Code::file, "it is no hexadecimal", "write the file again");
+    if (!bytes) throw Error(Code::file, "it is not hexadecimal", "write the file again");
     parts.topology = inlined(Topology::from_bytes(*bytes));
   } catch (const Error& error) {
     parts.topology_note = text("The topology in the file cannot be drawn: ", error.what());
@@ -105,7 +105,7 @@ Exit run_report(const ParsedOptions& parsed) {
                 "name one or two: lockstep report RUN.json -o run.html; launches of one run are separated by commas");
   const std::string output = parsed.value("output").value_or("");
   if (output.empty())
-    throw Error(Code::usage, "where the page goes is not given", "add --output FILE, for example -o report.html");
+    throw Error(Code::usage, "the output file of the page is missing", "add --output FILE, for example -o report.html");
   for (const std::string_view name : {"tolerance", "force"}) {
     if (files.size() == 1 && parsed.has(name))
       throw Error(Code::usage, text("--", name, " belongs to two runs"), "name the earlier and the later file");

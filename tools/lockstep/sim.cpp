@@ -166,7 +166,7 @@ Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   }
   line.clear();
   std::cout << text(seed - first, " scenarios: ", count.well, " members made all calls, ", count.named,
-                    " ended with an error that names who was at fault, ", count.gone, " were gone; nothing wrong\n");
+                    " ended with an error that names the member at fault, ", count.gone, " were gone; nothing wrong\n");
   if (seed == first + seeds) return Exit::well;
   std::cout << text("ended early; the rest: lockstep sim --seeds ", first + seeds - seed, " --seed ", seed, "\n");
   return Exit::inconclusive;

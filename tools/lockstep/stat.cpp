@@ -26,7 +26,7 @@ int process_in(const std::string& word) {
   int process = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), process);
   if (error != std::errc{} || end != word.data() + word.size() || process <= 0)
-    throw Error(Code::usage, text("\"", printable(word), "\" is no number of a process"),
+    throw Error(Code::usage, text("\"", printable(word), "\" is not the number of a process"),
                 "name processes by their numbers: pgrep -a NAME");
   return process;
 }

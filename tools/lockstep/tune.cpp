@@ -91,7 +91,7 @@ void refuse_too_large(Communicator& world, const TuneOptions& tune_options) {
   if (most > bound)
     throw Error(Code::usage,
                 text("sizes up to ", tune_options.sizes.back(), " bytes, for which a rank needs ", most >> 30U, " GiB"),
-                "give a smaller end (-e): what is fastest there is so beyond, too");
+                "give a smaller end (-e): the fastest algorithm at that size is the fastest beyond it");
 }
 
 }  // namespace

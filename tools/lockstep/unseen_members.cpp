@@ -49,7 +49,7 @@ std::string words_of(const MemberSnapshot& member) {
   if (member.unanswered_ms != MemberSnapshot::never)
     return text("has not answered for ", ago(member.unanswered_ms),
                 " (in no call of this communicator, stopped, or ended)", heard.empty() ? "" : "; ", heard);
-  return heard.empty() ? "not seen from here, and nobody here has asked it" : heard;
+  return heard.empty() ? "not seen from here, and no member here has asked it" : heard;
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ std::string advice_for(const ObservedMember& member) {
   const int process = member.process->process;
   if (state == "stopped") return text("kill -CONT ", process, " lets it go on");
   if (state == "traced") return "a debugger holds it";
-  if (state == "waiting for the system") return "look at the disk, the file system or the driver that it waits for";
-  return text("gdb -p ", process, " shows what it does");
+  if (state == "waiting for the system") return "check the disk, the file system or the driver that it waits for";
+  return text("gdb -p ", process, " shows its stack");
 }
 
 std::string place_text(const ObservedMember& member) {
@@ -55,7 +55,7 @@ std::string missing_text(const ObservedGroup& group, std::uint64_t call, bool so
     const ObservedMember& first = group.members.at(ranks.members().front());
     const bool is_one = ranks.size() == 1;
     const std::string what =
-        some_are_held ? text(is_one ? " is " : " are ", key.first) : text(is_one ? " has" : " have", " not come to it");
+        some_are_held ? text(is_one ? " is " : " are ", key.first) : text(is_one ? " has" : " have", " not reached it");
     parts.push_back(text(ranks_words(ranks), what, " (", is_one ? "" : "such as ", place_text(first), "; ",
                          last_words(first), ") -> ", advice_for(first)));
   }
@@ -183,7 +183,7 @@ std::string waiting_text(const ObservedGroup& group) {
   if (std::ranges::any_of(group.members, is_late)) return text(in, ", and ", missing_text(group, last, false), unknown);
   const std::string what = longest.seen->waits.empty() ? "" : text(" (", longest.seen->waits, ")");
   if (!unknown.empty()) return text(in, what, unknown);
-  return text(in, what, ", and nobody is missing: look at the network between their hosts");
+  return text(in, what, ", and no member is missing: check the network between their hosts");
 }
 
 std::string verdict_of(const ObservedGroup& group) {
@@ -208,7 +208,7 @@ template <class T>
 T number_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
   if (found == object.end() || !found->is_number_integer() || (!std::is_signed_v<T> && !found->is_number_unsigned()))
-    refuse_status(name, text("\"", key, "\" is no whole number"));
+    refuse_status(name, text("\"", key, "\" is not a whole number"));
   if constexpr (std::is_signed_v<T>) {
     constexpr std::int64_t most = sizeof(T) < sizeof(std::int64_t) ? std::int64_t{1} << 30U : std::int64_t{1} << 50U;
     const auto value = found->get<std::int64_t>();
@@ -223,14 +223,14 @@ T number_in(const nlohmann::json& object, const char* key, std::string_view name
 
 std::string words_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) refuse_status(name, text("\"", key, "\" is no text"));
+  if (found == object.end() || !found->is_string()) refuse_status(name, text("\"", key, "\" is not a text"));
   const auto words = found->get<std::string>();
   return printable(words, words.size());
 }
 
 const nlohmann::json& list_in(const nlohmann::json& object, const char* key, std::string_view name) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_array()) refuse_status(name, text("\"", key, "\" is no list"));
+  if (found == object.end() || !found->is_array()) refuse_status(name, text("\"", key, "\" is not a list"));
   return *found;
 }
 
@@ -351,7 +351,7 @@ std::vector<std::string> verdicts(const std::vector<status::ProcessSnapshot>& pr
 
 status::ProcessSnapshot parse_status_file(std::string_view text, std::string_view name) {
   const nlohmann::json all = nlohmann::json::parse(text, nullptr, false);
-  if (all.is_discarded()) refuse_status(name, "it is no JSON");
+  if (all.is_discarded()) refuse_status(name, "it is not JSON");
   object_of(all, name);
   if (number_in<int>(all, "lockstep_book", name) != 1) refuse_status(name, "it is of another version of Lockstep");
   status::ProcessSnapshot seen{.host = words_in(all, "host", name),

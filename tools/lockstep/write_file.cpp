@@ -62,7 +62,7 @@ int create(std::string& name, const std::filesystem::path& target) {
 void write_in_place(const std::string& path, std::string_view content) {
   const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0 && errno == ENXIO)
-    throw Error(Code::file, text("nobody reads the pipe ", printable(path, 200)), "start its reader first");
+    throw Error(Code::file, text("no process reads the pipe ", printable(path, 200)), "start its reader first");
   if (file < 0) refuse(path, errno);
   ::fcntl(file, F_SETFL, ::fcntl(file, F_GETFL) & ~O_NONBLOCK);
   if (const int failed = write_and_close(file, content); failed != 0) refuse(path, failed);

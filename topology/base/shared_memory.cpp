@@ -34,7 +34,7 @@ SharedMemory SharedMemory::make(std::size_t bytes, bool taken) {
   const auto refuse = [&](std::string_view what, int error) {
     return Error(Code::out_of_memory,
                  text(format_bytes(bytes), " of memory to share on this node: ", what, ": ", reason(error)),
-                 "look at the memory limit of this job's control group, and at the number of open files");
+                 "check the memory limit of this job's control group, and the number of open files");
   };
   OwnedDescriptor file(::memfd_create("lockstep", MFD_CLOEXEC));
   if (!file) throw refuse("memfd_create", errno);

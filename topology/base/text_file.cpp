@@ -42,7 +42,7 @@ bool may_have_size(std::size_t bytes) {
 }
 
 [[noreturn]] void refuse_irregular(const std::string& shown) {
-  throw Error(Code::file, text(shown, " is no regular file"), "give the path of a text file");
+  throw Error(Code::file, text(shown, " is not a regular file"), "give the path of a text file");
 }
 
 // Opens without waiting. The owner of the path may hold a lease on the file, or put a pipe there at any time. A device
@@ -75,7 +75,7 @@ std::string read_text_file(const std::string& path, std::size_t most, std::strin
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       throw Error(Code::file, text(shown, " cannot be read: ", std::generic_category().message(errno)),
-                  "look at the disk behind it");
+                  "check the disk");
     all.append(part.data(), static_cast<std::size_t>(got));
     if (all.size() > most)
       throw Error(Code::file, text(shown, " has more than ", format_bytes(most)), "give a smaller file");

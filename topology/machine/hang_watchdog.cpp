@@ -24,7 +24,7 @@ HangWatchdog::HangWatchdog(std::string what, std::function<std::string()> hint, 
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
-    log_.warn(text("no thread can be had to watch over ", what_, " (ulimit -u, -v): a hang there would be silent"));
+    log_.warn(text("no thread can be started to watch over ", what_, " (ulimit -u, -v): a hang there would be silent"));
   }
 }
 
@@ -41,7 +41,7 @@ std::string HangWatchdog::advice() const {
   try {
     return hint_();
   } catch (const std::exception&) {
-    return "look for members that are stopped or were not started";
+    return "check for members that are stopped or were not started";
   }
 }
 

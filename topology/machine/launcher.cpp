@@ -25,7 +25,7 @@ constexpr std::array launchers = {
              "start it with the mpirun of the MPI library it was built with (lockstep --version), not with MPICH's; "
              "under Slurm: srun --mpi=pmix"},
     Launcher{"SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
-             "srun --mpi=pmix -n {} PROGRAM (srun --mpi=list shows what there is), or mpirun -n {} PROGRAM inside an "
+             "srun --mpi=pmix -n {} PROGRAM (srun --mpi=list shows the choices), or mpirun -n {} PROGRAM inside an "
              "allocation"},
     Launcher{"PALS_APP_SIZE", nullptr,
              "start it with an MPI library that knows this launcher, or mpirun -n {} PROGRAM"},

@@ -147,7 +147,7 @@ std::string who_is_missing(std::string_view call, const LauncherJob& launch, con
     if (local_rank.stopped) {
       all.push_back(text(who, " is stopped"));
     } else if (all_come && local_rank.inside != call) {
-      all.push_back(local_rank.inside.empty() ? text(who, " has not come to it")
+      all.push_back(local_rank.inside.empty() ? text(who, " has not reached it")
                                               : text(who, " is in ", local_rank.inside));
     }
   }

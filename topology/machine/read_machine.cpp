@@ -244,7 +244,7 @@ MachineShape read_this_machine(const Log& log) {
   const Hwloc hwloc = start_hwloc();
   if (hwloc_topology_load(hwloc.get()) != 0) throw system_error("hwloc cannot read this machine", errno);
   if (hwloc_topology_is_thissystem(hwloc.get()) == 0) {
-    log.warn("HWLOC_XMLFILE or HWLOC_SYNTHETIC is set: the picture of this machine is not the real one");
+    log.warn("HWLOC_XMLFILE or HWLOC_SYNTHETIC is set: it replaces the description of this machine");
   }
   MachineShape shape = shape_of(hwloc.get());
   for (const LocalNic& nic : read_nics()) shape.nics.push_back(nic.nic);
@@ -258,7 +258,7 @@ MachineShape load_synthetic(const std::string& words) {
   if (hwloc_topology_set_synthetic(hwloc.get(), words.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
     throw Error(Code::bad_description, text("hwloc does not accept \"", printable(words), "\""),
                 "give levels from large to small that end with pu, as \"package:2 core:4 pu:1\" (man 7 hwloc); "
-                "HWLOC_SYNTHETIC_VERBOSE=1 lets hwloc say what it does not like");
+                "HWLOC_SYNTHETIC_VERBOSE=1 makes hwloc print the reason");
   }
   MachineShape shape = shape_of(hwloc.get());
   shape.model = words;

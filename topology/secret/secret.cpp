@@ -116,7 +116,7 @@ Secret read_secret(const std::string& path) {
   const int reason = errno;
   if (!file) throw refusal(path, text("cannot be read: ", std::generic_category().message(reason)));
   struct stat found {};
-  if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) throw refusal(path, "is no file");
+  if (::fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode)) throw refusal(path, "is not a file");
   if (found.st_uid != ::geteuid()) throw refusal(path, "belongs to another user");
   if ((found.st_mode & (S_IRWXG | S_IRWXO)) != 0) throw refusal(path, "may be read or written by others");
   Bytes key(most + 1);

@@ -86,7 +86,7 @@ TEST(EngineMismatch, AnotherAlgorithm) {
     auto plan = all_reduce_plan(3, engine.rank(), 64);
     if (engine.rank() == 2) {
       plan->algorithm = "doubling";
-      plan->choice = 5;
+      plan->choice.method_hash = 5;
     }
     Code code{};
     const std::string what = thrown([&] { run(engine, call_of(plan, in, out)); }, &code);

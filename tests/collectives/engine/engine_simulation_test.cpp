@@ -197,7 +197,7 @@ void Actor::start(const Step& step, bool sends) {
   std::shared_ptr<Plan> plan;
   if (step.kind == Step::Kind::all_reduce) {
     plan = all_reduce_plan(story_.size, rank_, step.count, ReduceOp::sum, step.cut);
-    plan->choice = 100 * static_cast<std::uint64_t>(step.cut.depth) + step.cut.segment;
+    plan->choice.method_hash = 100 * static_cast<std::uint64_t>(step.cut.depth) + step.cut.segment;
     flight->expected = summed(story_.size, step.count, salt);
   } else if (step.kind == Step::Kind::broadcast) {
     plan = broadcast_plan(story_.size, rank_, step.count, step.root);

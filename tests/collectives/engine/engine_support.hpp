@@ -66,7 +66,7 @@ inline std::shared_ptr<Plan> all_reduce_plan(int size, int index, std::size_t co
   plan->last = ring_schedule(size, index, count - static_cast<std::size_t>(plan->segments - 1) * plan->segment);
   plan->result = output(0, count);
   plan->input_count = plan->output_count = count;
-  plan->choice = 17;
+  plan->choice.method_hash = 17;
   return plan;
 }
 
@@ -92,7 +92,7 @@ inline std::shared_ptr<Plan> broadcast_plan(int size, int index, std::size_t cou
   plan->last = flat.done();
   plan->input_count = index == root ? count : 0;
   plan->output_count = count;
-  plan->choice = 18;
+  plan->choice.method_hash = 18;
   return plan;
 }
 

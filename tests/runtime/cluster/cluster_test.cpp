@@ -205,22 +205,22 @@ TEST(TfConfig, TheDocumentsExamples) {
 TEST(TfConfig, WhatIsWrongIsSaidWithItsPlace) {
   const std::pair<const char*, const char*> bad[] = {
       {"{", "at line 1, column 2"},
-      {"[1]", "is no object"},
+      {"[1]", "is not an object"},
       {"[1e9999]", "number overflow"},
-      {R"({"cluster": 5})", "cluster: 5 is no object of jobs"},
-      {R"({"cluster": {"worker": "a:1"}})", R"(cluster.worker: "a:1" is no list of addresses)"},
-      {R"({"cluster": {"worker": ["a:1", 5]}})", "cluster.worker[1]: 5 is no address"},
-      {R"({"cluster": {"worker": {"x": "a:1"}}})", R"(cluster.worker: "x" is no index)"},
+      {R"({"cluster": 5})", "cluster: 5 is not an object of jobs"},
+      {R"({"cluster": {"worker": "a:1"}})", R"(cluster.worker: "a:1" is not a list of addresses)"},
+      {R"({"cluster": {"worker": ["a:1", 5]}})", "cluster.worker[1]: 5 is not an address"},
+      {R"({"cluster": {"worker": {"x": "a:1"}}})", R"(cluster.worker: "x" is not an index)"},
       {R"({"cluster": {"worker": [""]}})", "has the address ''"},
-      {R"({"task": 1})", "task: 1 is no object"},
-      {R"({"task": {"type": [], "index": 0}})", "task.type: [] is no word"},
-      {R"({"task": {"type": "worker", "index": -1}})", "task.index: -1 is no index"},
-      {R"({"task": {"type": "worker", "index": "one"}})", "is no index"},
-      {R"({"task": {"type": "worker", "index": 1.5}})", "task.index: 1.5 is no index"},
+      {R"({"task": 1})", "task: 1 is not an object"},
+      {R"({"task": {"type": [], "index": 0}})", "task.type: [] is not a word"},
+      {R"({"task": {"type": "worker", "index": -1}})", "task.index: -1 is not an index"},
+      {R"({"task": {"type": "worker", "index": "one"}})", "is not an index"},
+      {R"({"task": {"type": "worker", "index": 1.5}})", "task.index: 1.5 is not an index"},
       {R"({"task": {"index": 1}})", "index 1 without a type"},
       {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1}})", "no task with index 1"},
       {R"({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}})", "no such job in the cluster: 'ps'"},
-      {"{\"cluster\": {\"worker\": [\"a:1\"]}, \"rpc_layer\": {}}", "rpc_layer: {} is no word"},
+      {"{\"cluster\": {\"worker\": [\"a:1\"]}, \"rpc_layer\": {}}", "rpc_layer: {} is not a word"},
       {R"({"cluster": {"worker": {"0": "a:1", "00": "b:1"}}})", "is there twice"},
       {"[[[[[[[[[[[[1]]]]]]]]]]]]", "more than 8 brackets in one another"},
   };
@@ -243,7 +243,7 @@ TEST(Slurm, ListsOfHosts) {
   EXPECT_EQ(expand_hosts("n[1-2]-ib"), (Names{"n1-ib", "n2-ib"}));
   for (const char* junk : {"", ",", "n[", "n]", "n[[1]]", "n[1", "n[3-1]", "n[a]", "n[]", "n[1-2][3-4]", "n[-1]",
                            "n[0-131071,0-131071]", "n[1-99999999]"})
-    expect_refused([junk] { expand_hosts(junk); }, "is no list of hosts");
+    expect_refused([junk] { expand_hosts(junk); }, "is not a list of hosts");
 }
 
 TEST(Slurm, TasksOfNodes) {
@@ -369,7 +369,7 @@ TEST(Resolvers, TheChoiceIsExplained) {
     run_local(3, [&](Exchange& exchange) {
       const auto some = variables(exchange.rank() == 1 ? Step{{"TF_CONFIG", words}} : Step{});
       const std::string said = refusal([&] { find_resolver(&exchange, Log(LogLevel::off), some); }, Code::cluster);
-      EXPECT_NE(said.find(words[1] == 0 ? "TF_CONFIG is no JSON" : "names a cluster on rank 1 and none on rank 0,2"),
+      EXPECT_NE(said.find(words[1] == 0 ? "TF_CONFIG is not JSON" : "names a cluster on rank 1 and none on rank 0,2"),
                 std::string::npos)
           << said;
     });

@@ -64,7 +64,7 @@ TEST(Secrets, AreFilesThatOnlyTheirOwnerMayRead) {
   EXPECT_PRED2(holds, refusal([&] { read_secret(path); }, Code::file), "has 15 bytes");
   write(std::string(5000, 'x'), 0600);
   EXPECT_PRED2(holds, refusal([&] { read_secret(path); }, Code::file), "has more than 4096 bytes");
-  EXPECT_PRED2(holds, refusal([&] { read_secret(folder.path()); }, Code::file), "is no file");
+  EXPECT_PRED2(holds, refusal([&] { read_secret(folder.path()); }, Code::file), "is not a file");
 }
 
 TEST(Secrets, OfAUserAreMadeOnce) {
@@ -266,7 +266,8 @@ TEST_F(Keyed, ClientsBelieveNoAnswerWithoutAProof) {
   liar->start();
   const auto client = client_of(*liar, key_of(1));
   EXPECT_PRED2(holds, refusal([&] { client->call_blocking<int>("square", 3); }, Code::untrusted),
-               "the answer does not prove the key that is wanted -> look who has that address; the key here is that of "
+               "the answer does not prove the key that is wanted -> check which program uses that address; the key "
+               "here is that of "
                "key 1");
 }
 

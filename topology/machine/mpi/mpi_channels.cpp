@@ -128,7 +128,7 @@ void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
       throw Error(Code::stall,
                   text("waited ", format_duration(patience().limit), " for MPI to bring ", waiting.size(),
                        " messages that open the channel of a new communicator"),
-                  "look whether MPI's messages still come through; LOCKSTEP_TIMEOUT sets the limit");
+                  "check that MPI still delivers messages; LOCKSTEP_TIMEOUT sets the limit");
     run_progress_hooks(0);
     constexpr int yields = 2000;  // polls before the first sleep; a guess
     if (turns < yields)

@@ -181,7 +181,7 @@ class MpiExchange::Call {
   }
 
   std::string sentence() const {
-    const std::string who = missing_.empty() ? "all have come, but one does not pass on what it has"
+    const std::string who = missing_.empty() ? "all have arrived, but one does not forward its data"
                                              : text(member_names(missing_, places(missing_)), " did not come");
     return text("\"", what_, "\" (call ", exchange_.sequence_ & 0xffffffffU, " among ", exchange_.size(),
                 " members): ", who);
@@ -198,7 +198,7 @@ class MpiExchange::Call {
     const bool i_collect = collector_ == exchange_.rank();
     if (i_collect) missing_ = absent();
     const std::string why = text("waited ", format_duration(elapsed()), " in ", sentence(),
-                                 " -> look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+                                 " -> check those members; LOCKSTEP_TIMEOUT sets the limit");
     for (int rank = 0; rank < exchange_.size() && i_collect; ++rank) {
       if (rank != exchange_.rank()) exchange_.send_verdict(rank, Code::stall, why);
     }

@@ -66,7 +66,7 @@ std::string hang_hint() {
     interfaces.push_back(text(nic.nic.name, nic.addresses.empty() ? "" : text(" ", join(nic.addresses, " "))));
   }
   return text(
-      "look for members that are stopped or were not started; between nodes, MPI may have taken an interface that "
+      "check for members that are stopped or were not started; between nodes, MPI may have taken an interface that "
       "leads nowhere (here: ",
       interfaces.empty() ? "none" : join(interfaces, ", "),
       "): with Open MPI, mpirun --mca btl_tcp_if_include SUBNET names the one to take");

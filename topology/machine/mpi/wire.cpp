@@ -99,9 +99,9 @@ void Wire::refuse_if_ended() {
   int ended = 0;
   MPI_Finalized(&ended);
   if (ended != 0) {
-    throw Error(
-        Code::mpi_ended, "a communicator or session is used after MPI_Finalize",
-        "use and end them before MPI ends: before your own MPI_Finalize, or the end of the session that started it");
+    throw Error(Code::mpi_ended, "a communicator or session is used after MPI_Finalize",
+                "use and end them before MPI ends: before the MPI_Finalize of the program, or the end of the session "
+                "that started it");
   }
 }
 
