@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps a flight record of a member's last 64 calls, by number. The engine uses it to answer questions about calls that
-// have finished, and to find the member that made a different call.
+// Numbers a member's calls, and keeps a flight record of the last 64. The engine uses it to answer questions about
+// calls that have finished, and to find the member that made a different call.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
+#include "collectives/engine/communicator_identity.hpp"
+#include "collectives/engine/control_message.hpp"
+#include "collectives/engine/operation.hpp"
 #include "collectives/node/call.hpp"
 
 namespace lockstep {
+
+// Mixes a value into a hash.
+constexpr std::uint64_t mix_hash(std::uint64_t value, std::uint64_t more) {
+  value = (value ^ more) * 0xff51afd7ed558ccdU;
+  return value ^ value >> 33U;
+}
 
 // Describes one call. `origin` is the line of the program that made the call.
 struct CallRecord {
@@ -20,33 +32,78 @@ struct CallRecord {
   bool finished = false;
 };
 
-// Keeps the last `length` calls in a ring. It allocates nothing.
+// Counts collective calls and exchanges separately, and records the last `length` collective calls in a ring. It
+// allocates nothing in the count.
 class CallHistory {
  public:
   // Equals status::calls_kept, so that both records hold the same calls.
   static constexpr std::uint64_t length = 64;
 
-  // Returns the entry for a new call, which replaces the call `length` numbers before. The caller fills in the rest;
-  // the entry still holds that earlier call's values.
-  CallRecord& add(std::uint64_t number) {
-    CallRecord& entry = entries_[number % length];
-    entry.number = number;
-    entry.finished = false;
-    return entry;
+  // Begins with no call. `identity` must outlive this object. `generation` makes the call tags differ from those of an
+  // earlier transport.
+  CallHistory(const CommunicatorIdentity& identity, std::uint32_t generation)
+      : identity_(identity), call_hash_(generation) {}
+
+  // Numbers a collective call of that kind, gives it its call tag, and records it. Returns true if the ring had a call
+  // of the same plan at this place.
+  bool begin(Operation& operation, std::uint64_t kind) {
+    operation.number = ++last_started_;
+    // The tag covers all calls so far. So data never matches again after a call in which members differed unseen: a
+    // call that only sends ends without hearing of the others.
+    call_hash_ = mix_hash(mix_hash(call_hash_, kind), operation.number);
+    operation.call_tag = fold(call_hash_);
+    CallRecord& record = entries_[operation.number % length];
+    record.number = operation.number;
+    record.finished = false;
+    record.origin = operation.call.origin;
+    if (record.plan == operation.call.plan) return true;
+    record.signature = operation.signature;
+    record.plan = operation.call.plan;
+    return false;
   }
-  // Returns null if the call is too long ago, or has not started.
-  const CallRecord* find(std::uint64_t number) const {
-    const CallRecord& entry = entries_[number % length];
-    return number > 0 && entry.number == number ? &entry : nullptr;
+  // Numbers an exchange. It uses its message's tag as its call tag.
+  void begin_exchange(Operation& operation) {
+    operation.number = ++last_exchange_;
+    operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);
   }
-  // Marks the call as finished. Does nothing if the call is no longer kept.
+  // Records that a collective call has finished.
   void finish(std::uint64_t number) {
-    CallRecord& entry = entries_[number % length];
-    if (entry.number == number) entry.finished = true;
+    CallRecord& record = entries_[number % length];
+    if (record.number == number) record.finished = true;
+    last_finished_ = std::max(last_finished_, number);
   }
 
+  // Returns the numbers of the last collective call started, and of the highest one finished; 0 means none.
+  std::uint64_t last_started() const { return last_started_; }
+  std::uint64_t last_finished() const { return last_finished_; }
+
+  // Returns a call that is not too long ago, and has started.
+  CallDescription describe(std::uint64_t number) const { return description_of(*find(number)); }
+  // Returns the last calls, at most that many, the newest first.
+  std::vector<CallDescription> describe_last(std::uint64_t most) const;
+  // Throws Error mismatch if the peer's call differs from this member's call of that number.
+  void compare(int peer, const CallDescription& theirs) const;
+  // Returns the answer to a peer's question about a call. `oldest_in_flight` is the number of the oldest call under
+  // way.
+  AnswerMessage answer(const AskMessage& question, std::uint64_t oldest_in_flight) const;
+
  private:
+  // Folds 64 bits of a hash into 32.
+  static constexpr std::uint32_t fold(std::uint64_t value) { return static_cast<std::uint32_t>(value ^ value >> 32U); }
+  // Returns null if the call is too long ago, or has not started.
+  const CallRecord* find(std::uint64_t number) const {
+    const CallRecord& record = entries_[number % length];
+    return number > 0 && record.number == number ? &record : nullptr;
+  }
+  static CallDescription description_of(const CallRecord& record);
+
+  const CommunicatorIdentity& identity_;
   std::array<CallRecord, length> entries_ = {};
+  std::uint64_t last_started_ = 0;
+  std::uint64_t last_finished_ = 0;
+  std::uint64_t last_exchange_ = 0;
+  // Combines all collective calls so far.
+  std::uint64_t call_hash_;
 };
 
 }  // namespace lockstep

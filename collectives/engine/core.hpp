@@ -4,39 +4,23 @@
 // threads must not use a Core at once. Engine makes sure of that.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <exception>
 #include <optional>
+#include <vector>
 
 #include "collectives/engine/agreement.hpp"
 #include "collectives/engine/call_history.hpp"
+#include "collectives/engine/communicator_identity.hpp"
+#include "collectives/engine/departed_members.hpp"
+#include "collectives/engine/failure_state.hpp"
+#include "collectives/engine/operation_table.hpp"
+#include "collectives/engine/plan_cache.hpp"
 #include "collectives/engine/runner.hpp"
-#include "collectives/engine/stall.hpp"
-#include "collectives/engine/status_file.hpp"
-#include "collectives/engine/status_members.hpp"
-#include "collectives/engine/timeline.hpp"
+#include "collectives/engine/stall_detector.hpp"
+#include "collectives/engine/status_publisher.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
-#include "topology/members.hpp"
 
 namespace lockstep {
-
-// Identifies a call under way to the caller that started it. The caller waits for it, tests it until it is finished, or
-// drops it, exactly once.
-struct CallTicket {
-  std::uint32_t slot = 0;
-  std::uint32_t generation = 0;
-  Collective collective = Collective::barrier;
-  Origin origin = {};
-};
-
-// Says why a communicator cannot be used any more.
-struct CommunicatorFailure {
-  Code code = Code::internal;
-  std::string text;
-};
 
 // Runs the calls of one member in one communicator. After the first failure, every further call fails too.
 class Core {
@@ -45,9 +29,8 @@ class Core {
   //
   // `room` is the shared memory for calls that are planned for the node; null means that there is none. `looks` says
   // how often such calls poll; its values may change. If `is_seen` is true, `lockstep stat` shows this communicator.
-  // `id` is the same on all members, and no other communicator has it. `members` names the members in errors.
-  Core(Transport& transport, Patience patience, Log log, std::string name, node::Room* room = nullptr,
-       const node::PollLimits& looks = no_looks, bool is_seen = true, std::uint64_t id = 0, Members members = {});
+  Core(Transport& transport, CommunicatorIdentity identity, Patience patience, Log log, node::Room* room,
+       const node::PollLimits& looks, bool is_seen);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -64,7 +47,7 @@ class Core {
   bool is_over(const CallTicket& ticket) const;
   // Throws the failure if the communicator has failed. The first throw is the error itself; later ones are Error
   // poisoned.
-  void check_usable();
+  void check_usable() { failure_.check(identity_.name); }
   // Spends the ticket of a call that is over. Throws the failure if the call failed.
   void take(const CallTicket& ticket);
   // Reacts to a wait in which nothing moved. Depending on the time, it asks the missing members, warns, or fails the
@@ -81,49 +64,26 @@ class Core {
   // received so far. From then on the caller receives the transport's control messages.
   std::vector<Transport::SmallMessage> begin_shrinking();
 
-  // Returns true if no call is under way.
-  bool is_idle() const { return active_.empty(); }
-  // Returns true if a call under way may wait for a member in the room.
-  bool is_meeting() const {
-    return std::ranges::any_of(
-        active_, [](const Operation* each) { return each->plan().in_node || each->part_in_room != nullptr; });
-  }
-  // Returns true if the communicator has failed. Any thread may call this.
-  bool failed() const { return failed_.load(std::memory_order_relaxed); }
-  const std::optional<CommunicatorFailure>& failure() const { return failure_; }
+  // Returns the calls under way.
+  const OperationTable& operations() const { return operations_; }
+  // Returns the failure of the communicator. Any thread may call this, and FailureState::has_failed().
+  const FailureState& failure() const { return failure_; }
   // Returns true if messages or copies may still use this member's memory. That memory is kept until the process exits.
   bool keeps_memory() const { return keeps_memory_; }
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return identity_.name; }
   const Log& log() const { return log_; }
 
  private:
-  // Holds the values that all calls of one plan share.
-  struct PlanEntry {
-    std::shared_ptr<const Plan> plan;
-    Signature signature;
-    std::uint64_t kind = 0;
-    std::size_t most_messages = 0;
-    // Holds agreement_.forgotten() + 1 as of the members' agreement on this plan; 0 means that they have not agreed.
-    std::uint64_t agreed = 0;
-    // Points to the operation that repeats this plan. It stays here if another plan takes this entry.
-    Operation* home = nullptr;
-  };
-
-  PlanEntry& prepare(const std::shared_ptr<const Plan>& plan);
-  PlanEntry& place_of(const std::shared_ptr<const Plan>& plan);
   PlanEntry* repeated(const Call& call);
-  void make_home(PlanEntry& prepared, const Call& call);
+  void make_home(PlanEntry& entry, const Call& call);
   CallTicket keep(Operation& operation);
-  Operation& take_slot();
   Operation& operation_of(const CallTicket& ticket) const;
-  void release(Operation& operation);
-  void number(Operation& operation, PlanEntry& prepared);
-  void set_call_tag(Operation& operation, const PlanEntry& prepared);
-  void agree(Operation& operation, const CallRecord& recorded);
+  void begin(Operation& operation, PlanEntry& entry);
+  void number(Operation& operation, const PlanEntry& entry);
+  void agree(Operation& operation);
   bool send_off(Operation& operation);
-  void check_present(const Operation& operation);
   bool move(Operation& operation);
-  void sweep();
+  void finish(const Operation& operation);
 
   bool listen();
   void hear(int peer, const AgreeMessage& message);
@@ -132,26 +92,6 @@ class Core {
   void hear(int peer, const FailMessage& message);
   void hear(int peer, const LeaveMessage& message);
   void hear(int peer, const SurviveMessage& message);
-  void compare(int peer, const CallDescription& theirs);
-  CallDescription description_of(const CallRecord& recorded) const;
-  void tell(int peer, const ControlMessage& message);
-  void tell_all(const ControlMessage& message);
-
-  Operation& what_it_waits_for(Operation& operation);
-  void look(Operation& operation, Duration limit, Duration now);
-  void refuse_if_in_another(const Operation& operation) const;
-  void ask(Operation& operation, const IndexSet& peers, bool anew);
-  void ask_as_requested();
-  IndexSet direct_peers(const Operation& operation) const;
-  IndexSet all_peers(const Operation& operation) const;
-  std::string standing(const Operation& operation, Duration quiet) const;
-  Error stalled(const Operation& operation, Duration quiet, bool by_program) const;
-  void write_what_is_waited_for(const Operation& operation, const IndexSet& peers);
-  void write_status_file() noexcept;
-  void leave_track() noexcept;
-  void finish(const Operation& operation);
-  std::uint64_t all_finished() const;
-  void wait_anew(Operation& operation);
 
   // Runs the action. An exception fails the communicator and is kept for the user.
   template <class Action>
@@ -159,64 +99,29 @@ class Core {
     try {
       action();
     } catch (...) {
-      fail_now(moving_);
-      moving_ = nullptr;
+      fail(cause_in_flight(advancing_, identity_.rank), true);
+      advancing_ = nullptr;
     }
   }
-  void fail(std::exception_ptr error, CommunicatorFailure failure, bool tell_others) noexcept;
-  void fail_with(const Error& error) noexcept;
-  void fail_now(const Operation* during) noexcept;
+  void fail(FailureCause cause, bool tell_others) noexcept;
 
   Transport& transport_;
-  Patience patience_;
+  CommunicatorIdentity identity_;
   Log log_;
-  std::string name_;
-  int rank_;
-  int size_;
-  std::uint64_t id_;
   Runner runner_;
+  OperationTable operations_;
   Agreement agreement_;
-  CallHistory call_history_;
-  Members members_;
-  // Points to this communicator's entry in the status file; null if it has none.
-  status::CommunicatorStatus* status_ = nullptr;
-  // Writes notes on the other members, which are in the same file.
-  status::MemberNotes notes_;
-  // Records the time of the last question round that a reader of the status file requested; 0 means none.
-  std::int64_t requested_ns_ = 0;
-  // Tells for each rank if its answer to such a question is missing.
-  std::vector<bool> requested_;
-  std::unique_ptr<timeline::Track> track_;
-
-  std::vector<std::unique_ptr<Operation>> slots_;
-  // Lists the free slots as a stack: the slot released last is used first.
-  std::vector<std::uint32_t> free_slots_;
-  // Lists the calls under way, in their order.
-  std::vector<Operation*> active_;
-  std::array<PlanEntry, 64> plan_entries_ = {};
-  PlanEntry* last_repeated_ = plan_entries_.data();
-  // Counts the collective calls of this member.
-  std::uint64_t last_started_ = 0;
-  // Combines all collective calls so far.
-  std::uint64_t call_hash_ = 0;
-  std::uint64_t last_exchange_ = 0;
-  std::uint64_t last_finished_ = 0;
-
-  // Holds for each rank its last call, if that member has left.
-  std::vector<std::optional<std::uint64_t>> left_;
-  bool anybody_left_ = false;
-
-  std::atomic<bool> failed_{false};
-  std::optional<CommunicatorFailure> failure_;
-  std::exception_ptr error_;
-  bool told_user_ = false;
+  CallHistory history_;
+  PlanCache plans_;
+  DepartedMembers departed_;
+  StatusPublisher publisher_;
+  StallDetector stalls_;
+  FailureState failure_;
   bool keeps_memory_ = false;
   // Keeps SurviveMessages that come before begin_shrinking().
-  std::vector<Transport::SmallMessage> of_survivors_;
+  std::vector<Transport::SmallMessage> survive_messages_;
   // Points to the operation being advanced, so that an error can name it.
-  Operation* moving_ = nullptr;
-
-  static constexpr node::PollLimits no_looks{};
+  Operation* advancing_ = nullptr;
 };
 
 }  // namespace lockstep

@@ -46,8 +46,8 @@ class Engine {
   // Starts an engine, and its progress thread if the options ask for one.
   Engine(World world, Options options)
       : world_(std::move(world)),
-        core_(world_.transport(), options.patience, std::move(options.log), std::move(options.name), room_of(world_),
-              looks_of(world_), options.is_seen, options.id, std::move(options.members)),
+        core_(world_.transport(), identity_of(world_, options), options.patience, std::move(options.log),
+              room_of(world_), looks_of(world_), options.is_seen),
         is_watched_(options.is_watched) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (World::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
@@ -160,11 +160,11 @@ class Engine {
   bool is_occupied() const { return guard_.is_occupied(); }
 
   // Returns true if the communicator has failed.
-  bool failed() const { return core_.failed(); }
+  bool failed() const { return core_.failure().has_failed(); }
   // Returns true if messages or copies may still use this member's memory; see Core::keeps_memory().
   bool keeps_memory() const { return core_.keeps_memory(); }
   // Returns the reason of the failure. Must not be called while a progress thread runs and failed() is false.
-  const std::optional<CommunicatorFailure>& failure() const { return core_.failure(); }
+  const std::optional<CommunicatorFailure>& failure() const { return core_.failure().reason(); }
 
   int rank() { return world_.transport().rank(); }
   int size() { return world_.transport().size(); }
@@ -187,7 +187,7 @@ class Engine {
         if (is_watched_) core_.watch(ticket, world_.now());
       }
       if constexpr (requires { world_.idle(turns, true); })
-        world_.idle(turns++, core_.is_meeting());
+        world_.idle(turns++, core_.operations().is_meeting());
       else
         world_.idle(turns++);
     }
@@ -195,7 +195,7 @@ class Engine {
   }
 
   void take(const CallTicket& ticket) {
-    if (hook_ && core_.is_idle()) hook_->idle();
+    if (hook_ && core_.operations().is_idle()) hook_->idle();
     core_.take(ticket);
   }
 
@@ -204,6 +204,10 @@ class Engine {
   static constexpr unsigned turns_between_messages = 4;
   static constexpr unsigned turns_between_looks = 8;
 
+  static CommunicatorIdentity identity_of(World& world, Options& options) {
+    Transport& transport = world.transport();
+    return {std::move(options.name), transport.rank(), transport.size(), options.id, std::move(options.members)};
+  }
   static node::Room* room_of(World& world) {
     if constexpr (requires { world.room(); }) return world.room();
     return nullptr;
@@ -228,7 +232,7 @@ class Engine {
   ProgressState progress_beside() {
     if (!guard_.try_enter_as_progress()) return ProgressState::waiting;  // the user's thread drives the calls
     const bool moved = core_.turn(true);
-    const bool idle = core_.is_idle();
+    const bool idle = core_.operations().is_idle();
     guard_.leave();
     if (moved) return ProgressState::moved;
     return idle ? ProgressState::nothing_to_do : ProgressState::waiting;

@@ -22,13 +22,15 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "collectives/engine/member_fates.hpp"
+#include "collectives/engine/shrink_ballot.hpp"
 #include "collectives/engine/shrink_message.hpp"
-#include "collectives/engine/transport.hpp"
+#include "collectives/engine/shrink_timer.hpp"
+#include "topology/base/text.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep::shrinking {
@@ -37,7 +39,7 @@ namespace lockstep::shrinking {
 // sends take_outgoing(), and looks at verdict().
 class ShrinkConsensus {
  public:
-  using Fate = Transport::Fate;
+  using Fate = MemberFates::Fate;
 
   // `name` is the communicator's name for errors. `patience` bounds the time of a turn; a zero limit means none.
   ShrinkConsensus(int rank, int size, Patience patience, std::string name);
@@ -74,80 +76,43 @@ class ShrinkConsensus {
   void give_up(Code code, std::string why);
 
  private:
-  // Records the messages, the promise and the acceptance of this member in a turn.
-  struct ConsensusRound {
+  // Records the messages of a turn.
+  struct Turn {
     std::map<int, JoinMessage> joined;
-    std::uint64_t promised = 0;
-    std::uint64_t accepted_in = 0;
-    std::optional<ShrinkDecision> accepted;
-    // Holds a request for a promise until this member has seen the same processes end.
-    std::optional<std::pair<int, PrepareMessage>> asked;
-    // Holds the proposal of a ballot that this member has not promised yet.
-    std::optional<ProposeMessage> early;
-    std::optional<ShrinkDecision> decided;
-  };
-  // Describes a ballot that this member leads.
-  struct Ballot {
-    std::uint64_t number;
-    ShrinkDecision value;
-    // Names the earlier ballot that the value was taken from; 0 means that it was chosen freely.
-    std::uint64_t accepted_in = 0;
-    bool proposes = false;
-    std::set<int> promises;
-    std::set<int> accepts;
+    BallotAcceptor acceptor;
   };
 
-  ConsensusRound& current() { return rounds_[turn_]; }
+  Turn& current() { return turns_[turn_]; }
   void say(int peer, const ShrinkMessage& message) { outgoing_.push_back({peer, to_bytes(message)}); }
-  void say_all(const ShrinkMessage& message);
+  void say_all(const ShrinkMessage::Content& content);
   void join();
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const JoinMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const PrepareMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const PromiseMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const ProposeMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const AcceptMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const RefuseMessage& word);
-  void hear(int peer, ConsensusRound& turn, std::uint32_t number, const DecidedMessage& word);
-  void promise(ConsensusRound& turn, std::uint32_t number);
-  void leave_ballot_below(std::uint64_t promised, std::uint32_t number);
+  void hear(int peer, std::uint32_t turn, const JoinMessage& message);
+  void hear(int peer, std::uint32_t turn, const PrepareMessage& message);
+  void hear(int peer, std::uint32_t turn, const PromiseMessage& message);
+  void hear(int peer, std::uint32_t turn, const ProposeMessage& message);
+  void hear(int peer, std::uint32_t turn, const AcceptMessage& message);
+  void hear(int peer, std::uint32_t turn, const RefuseMessage& message);
+  void hear(int peer, std::uint32_t turn, const DecidedMessage& message);
+  void answer(std::uint32_t turn, const BallotAcceptor::Answers& answers);
 
-  bool leads(Duration now) const;
+  bool leads() const;
   void begin_ballot(ShrinkDecision value);
   void advance_ballot();
-  // Returns true if these ranks are enough to decide.
-  bool counts(const std::set<int>& who) const;
-  // Returns true if these ranks may go on without all others, by the rules above.
-  bool may_go_on(const IndexSet& who) const;
   void decide(const ShrinkDecision& verdict);
-  void take(const ShrinkDecision& verdict);
 
-  std::optional<ShrinkDecision> choose(Duration now);
-  std::optional<ShrinkDecision> choose_of_all(const IndexSet& here, Duration now);
-  std::optional<ShrinkDecision> trouble() const;
-  std::optional<ShrinkDecision> out_of_reach(const IndexSet& here);
-  bool is_doubt_over(Duration now);
-  void warn(Duration now);
-  void look_whether_stuck(Duration now);
-
-  bool is_lost(int peer) const { return fates_[static_cast<std::size_t>(peer)] != Fate::here; }
-  bool has_ended(int peer) const { return fates_[static_cast<std::size_t>(peer)] == Fate::ended; }
-  template <class Predicate>
-  IndexSet those(const Predicate& predicate) const;
-  IndexSet lost() const;
-  IndexSet ended() const;
-  IndexSet here() const;
+  std::optional<ShrinkDecision> choose();
+  std::optional<ShrinkDecision> choose_of_all(const IndexSet& here);
+  std::optional<ShrinkDecision> build_failure() const;
+  std::optional<ShrinkDecision> unreachable_pair(const IndexSet& here);
+  void give_up_if_stuck();
   IndexSet missing();
-  std::string what() const;
-  bool has_limit() const { return patience_.limit > Duration{}; }
-  bool is_late(Duration now) const { return has_limit() && now - since_ > patience_.limit; }
+  std::string title() const { return text("shrink of \"", name_, '"'); }
 
-  int rank_;
-  int size_;
-  Patience patience_;
   std::string name_;
-  std::vector<Fate> fates_;
+  MemberFates fates_;
+  TurnTimer timer_;
   std::uint32_t turn_ = 0;
-  std::map<std::uint32_t, ConsensusRound> rounds_;
+  std::map<std::uint32_t, Turn> turns_;
   // Holds this member's build result in this turn.
   BuildResult part_;
   // Holds by rank the members that will never build their part.
@@ -155,15 +120,11 @@ class ShrinkConsensus {
   // Holds the members of the last build.
   IndexSet members_;
   std::optional<ShrinkDecision> verdict_;
+  // Holds the ballot that this member leads.
   std::optional<Ballot> ballot_;
   // Holds the highest ballot that this member has heard of.
   std::uint64_t highest_ = 0;
-  Duration now_{};
-  Duration since_{};
   Duration next_ballot_{};
-  // Records when the present doubt began. A loss or a JoinMessage ends it.
-  std::optional<Duration> doubt_since_;
-  bool warned_ = false;
   std::vector<OutgoingMessage> outgoing_;
   std::optional<std::string> warning_;
 };

@@ -9,7 +9,7 @@ namespace lockstep::shrinking {
 namespace {
 
 // The kind of a message is its index in the variant.
-constexpr std::uint8_t last_kind = std::variant_size_v<decltype(ShrinkMessage::word)> - 1;
+constexpr std::uint8_t last_kind = std::variant_size_v<ShrinkMessage::Content> - 1;
 constexpr std::size_t longest_reason = 4000;
 
 // Writes each kind of message.
@@ -89,8 +89,8 @@ struct ShrinkMessageReader {
 
 Bytes to_bytes(const ShrinkMessage& message) {
   Writer writer;
-  writer.put(message.turn).put(static_cast<std::uint8_t>(message.word.index()));
-  std::visit(ShrinkMessageWriter{writer}, message.word);
+  writer.put(message.turn).put(static_cast<std::uint8_t>(message.content.index()));
+  std::visit(ShrinkMessageWriter{writer}, message.content);
   return writer.take();
 }
 
@@ -101,25 +101,25 @@ ShrinkMessage parse_shrink_message(std::span<const std::byte> bytes, int size) {
   message.turn = reader.get<std::uint32_t>();
   switch (const auto kind = reader.get<std::uint8_t>()) {
     case 0:
-      message.word = getting.join();
+      message.content = getting.join();
       break;
     case 1:
-      message.word = getting.prepare();
+      message.content = getting.prepare();
       break;
     case 2:
-      message.word = getting.promise();
+      message.content = getting.promise();
       break;
     case 3:
-      message.word = getting.propose();
+      message.content = getting.propose();
       break;
     case 4:
-      message.word = AcceptMessage{reader.get<std::uint64_t>()};
+      message.content = AcceptMessage{reader.get<std::uint64_t>()};
       break;
     case 5:
-      message.word = RefuseMessage{reader.get<std::uint64_t>()};
+      message.content = RefuseMessage{reader.get<std::uint64_t>()};
       break;
     case last_kind:
-      message.word = DecidedMessage{getting.verdict()};
+      message.content = DecidedMessage{getting.verdict()};
       break;
     default:
       throw Error(Code::bad_message, text("a consensus message of kind ", static_cast<int>(kind)));

@@ -84,10 +84,10 @@ struct DecidedMessage {
 
 // Holds any message, with the number of its turn, which counts from 1.
 struct ShrinkMessage {
+  using Content = std::variant<JoinMessage, PrepareMessage, PromiseMessage, ProposeMessage, AcceptMessage,
+                               RefuseMessage, DecidedMessage>;
   std::uint32_t turn = 0;
-  std::variant<JoinMessage, PrepareMessage, PromiseMessage, ProposeMessage, AcceptMessage, RefuseMessage,
-               DecidedMessage>
-      word = {};
+  Content content = {};
   bool operator==(const ShrinkMessage&) const = default;
 };
 

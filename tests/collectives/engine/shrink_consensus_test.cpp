@@ -211,7 +211,7 @@ class World {
       }
       Member& to = *members_[static_cast<std::size_t>(saying.peer)];
       const auto message = shrinking::parse_shrink_message(saying.bytes, static_cast<int>(members_.size()));
-      if (const auto* word = std::get_if<shrinking::DecidedMessage>(&message.word))
+      if (const auto* word = std::get_if<shrinking::DecidedMessage>(&message.content))
         decided_[message.turn][one.rank] = word->verdict;
       if (!to.is_dead && !to.has_left && !is_cut(one, to.rank))
         to.from[static_cast<std::size_t>(one.rank)].push_back(std::move(saying.bytes));

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds the first failure of a communicator, and raises it in the program.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "collectives/engine/operation.hpp"
+#include "topology/base/error.hpp"
+
+namespace lockstep {
+
+// Says why a communicator cannot be used any more.
+struct CommunicatorFailure {
+  Code code = Code::internal;
+  std::string text;
+};
+
+// Holds an error for this member's program, and the same reason for the other members.
+struct FailureCause {
+  std::exception_ptr error;
+  CommunicatorFailure reason;
+};
+
+// Returns the cause that an Error is.
+FailureCause cause_of(const Error& error);
+// Returns the cause that the exception in flight is. `during` names the operation that was being advanced; null means
+// none. `rank` is this member's.
+FailureCause cause_in_flight(const Operation* during, int rank);
+
+// Keeps the first failure. Only has_failed() may be called by any thread.
+class FailureState {
+ public:
+  // Records a failure. Must not be called twice.
+  void set(FailureCause cause) noexcept {
+    has_failed_.store(true, std::memory_order_relaxed);
+    error_ = std::move(cause.error);
+    reason_ = std::move(cause.reason);
+  }
+  bool has_failed() const { return has_failed_.load(std::memory_order_relaxed); }
+  // Returns nothing before the failure.
+  const std::optional<CommunicatorFailure>& reason() const { return reason_; }
+  // Throws the failure if there is one. The first throw is the error itself; later ones are Error poisoned, which names
+  // the communicator.
+  void check(std::string_view name);
+  // Throws the error itself. There must have been a failure.
+  [[noreturn]] void raise();
+  // Records that the program has seen the error.
+  void set_raised() { was_raised_ = true; }
+
+ private:
+  std::atomic<bool> has_failed_{false};
+  std::optional<CommunicatorFailure> reason_;
+  std::exception_ptr error_;
+  bool was_raised_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements the questions to missing members, the warning, and the error.
+#include "collectives/engine/stall_detector.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/engine/stall.hpp"
+
+namespace lockstep {
+
+StallDetector::StallDetector(const CommunicatorIdentity& identity, Transport& transport, Sources sources,
+                             StatusPublisher& publisher, const Log& log, Patience patience)
+    : identity_(identity),
+      transport_(transport),
+      sources_(sources),
+      publisher_(publisher),
+      log_(log),
+      patience_(patience),
+      owes_reader_(static_cast<std::size_t>(identity.size)) {}
+
+void StallDetector::watch(Operation& operation, Duration now) {
+  const Duration limit = operation.call.limit > Duration{} ? operation.call.limit : patience_.limit;
+  watch_blocker(blocker_of(operation), limit, now);
+}
+
+// Returns the operation, or an earlier one that holds its lane or the room.
+Operation& StallDetector::blocker_of(Operation& operation) const {
+  if (operation.is_agreeing()) return operation;
+  if (operation.begun && !Runner::waits_for_its_turn(operation)) return operation;
+  for (Operation* earlier : sources_.operations.active()) {
+    if (earlier == &operation) break;
+    if (sources_.runner.is_ahead(*earlier, operation)) return *earlier;
+  }
+  return operation;
+}
+
+void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration now) {
+  using std::chrono::milliseconds;
+  StallWatch& quiet = operation.quiet;
+  // `soon` is also the time before a warning at which all are asked, so that they can answer.
+  Duration soon = milliseconds(100);
+  for (const Duration each : {patience_.warn, limit}) {
+    if (each > Duration{}) soon = std::min(soon, each / 4);
+  }
+  if (quiet.since == StallWatch::unknown) {
+    quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
+    operation.answers.clear();
+  }
+  // Time in which this member did not look (it computed, or was stopped) does not count against the others.
+  const Duration unseen = now - quiet.looked - std::chrono::seconds(1);
+  if (unseen > Duration{}) quiet.since += unseen;
+  quiet.looked = now;
+
+  const Duration lasted = now - quiet.since;
+  const auto reaches = [&](Duration end, Duration before) { return end > Duration{} && lasted >= end - before; };
+  if (now >= quiet.next_ask) {
+    const IndexSet peers = direct_peers(operation);
+    ask(operation, peers, false);
+    publisher_.begin_wait(operation, Runner::where(operation), peers);
+    quiet.ask_gap = std::min<Duration>(2 * quiet.ask_gap, milliseconds(1600));
+    quiet.next_ask = now + quiet.ask_gap;
+  }
+  if (lasted >= std::chrono::seconds(1) || reaches(limit, soon)) refuse_if_in_another(operation);
+  const auto ask_all_at = [&](Duration end, bool& asked) {
+    if (!reaches(end, soon) || std::exchange(asked, true)) return;
+    ask(operation, all_peers(operation), true);
+    quiet.asked = now;
+  };
+  ask_all_at(patience_.warn, quiet.asked_for_warning);
+  ask_all_at(limit, quiet.asked_for_limit);
+  if (now - quiet.asked < soon) return;  // leaves the members time to answer
+  if (reaches(limit, {})) {
+    throw Error(Code::stall, describe_wait(operation, lasted),
+                limit != patience_.limit ? "look what those members do; the program has set this call's limit"
+                                         : "look what those members do; LOCKSTEP_TIMEOUT sets the limit");
+  }
+  if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
+  log_.warn(text(id(Code::stall), " a wait is long: ", describe_wait(operation, lasted),
+                 limit == Duration{} ? "; it goes on" : text("; it goes on until ", format_duration(limit)),
+                 " -> look what those members do"));
+}
+
+// Throws if a member of the node is in another call. Such a member usually says which call when it is asked. But the
+// root of a broadcast may have left its call, and be in none in which it would answer.
+void StallDetector::refuse_if_in_another(const Operation& operation) const {
+  const IndexSet others = sources_.runner.in_another(operation);
+  if (others.empty()) return;
+  throw Error(
+      Code::mismatch,
+      text("members of \"", identity_.name, "\" made different calls: ", identity_.members.name_of(others),
+           " made another one than ", describe(operation), " at ", place(operation.call.origin),
+           " and did not answer which"),
+      "let all members make the same calls with the same counts, types, operations and roots in the same order, "
+      "and replicas change the same variables in the same order");
+}
+
+// Asks the peers for their state. If `anew` is true, earlier answers do not count any more.
+void StallDetector::ask(Operation& operation, const IndexSet& peers, bool anew) {
+  operation.answers.resize(static_cast<std::size_t>(identity_.size));
+  for (const int peer : peers.members()) {
+    if (operation.is_exchange()) sources_.departed.check_peer(operation, peer);
+    if (anew) operation.answers[static_cast<std::size_t>(peer)].reset();
+    if (sources_.departed.has(peer)) continue;
+    publisher_.notes().asked(peer);
+    transport_.tell(peer, to_bytes(AskMessage{operation.is_exchange() ? 0 : operation.number}));
+  }
+}
+
+void StallDetector::hear(int peer, const AnswerMessage& answer) {
+  publisher_.notes().answered(peer, answer.last_finished, answer.oldest_in_flight);
+  if (answer.number == 0) owes_reader_[static_cast<std::size_t>(peer)] = false;
+  for (Operation* operation : sources_.operations.active()) {
+    const std::uint64_t asked = operation->is_exchange() ? 0 : operation->number;
+    if (answer.number == asked && !operation->answers.empty())
+      operation->answers[static_cast<std::size_t>(peer)] = answer;
+  }
+}
+
+// The request comes from another process, which may repeat it at any rate. So members are asked at most every 100 ms (a
+// guess), and a member that does not listen has at most one such question.
+void StallDetector::ask_for_reader() {
+  constexpr std::int64_t least_gap_ns = 100'000'000;
+  const std::int64_t now_ns = timeline::now_ns();
+  if (now_ns - reader_asked_ns_ < least_gap_ns) return;
+  reader_asked_ns_ = now_ns;
+  publisher_.serve_request([&] {
+    for (int peer = 0; peer < identity_.size; ++peer) {
+      if (peer == identity_.rank || sources_.departed.has(peer)) continue;
+      publisher_.notes().asked(peer);
+      if (owes_reader_[static_cast<std::size_t>(peer)]) continue;
+      owes_reader_[static_cast<std::size_t>(peer)] = true;
+      transport_.tell(peer, to_bytes(AskMessage{}));
+    }
+  });
+}
+
+// Returns the ranks that the operation waits for directly.
+IndexSet StallDetector::direct_peers(const Operation& operation) const {
+  IndexSet all;
+  for (const int peer : sources_.runner.peers(operation).members()) {
+    if (peer != identity_.rank) all.insert(peer);
+  }
+  for (const int peer : sources_.agreement.members(operation.agreements_missing)) all.insert(peer);
+  for (const int peer : sources_.agreement.told(operation.agreements_held)) all.insert(peer);
+  return all;
+}
+
+// Returns all other ranks that take part in the operation.
+IndexSet StallDetector::all_peers(const Operation& operation) const {
+  if (operation.is_exchange()) return direct_peers(operation);
+  IndexSet all;
+  if (identity_.rank > 0) all.insert(IndexSet::range(0, identity_.rank - 1));
+  if (identity_.rank + 1 < identity_.size) all.insert(IndexSet::range(identity_.rank + 1, identity_.size - 1));
+  return all;
+}
+
+// Describes a waiting operation: the call, the length of its wait, and the state of the other members.
+std::string StallDetector::describe_wait(const Operation& operation, Duration quiet) const {
+  const std::string at = place(operation.call.origin);
+  const IndexSet asked = all_peers(operation);
+  const MemberReports reports{operation.answers, sources_.departed.last_calls()};
+  IndexSet silent;
+  for (const int rank : asked.members()) {
+    const auto which = static_cast<std::size_t>(rank);
+    const bool has_answered = which < operation.answers.size() && operation.answers[which];
+    if (!has_answered && !sources_.departed.has(rank)) silent.insert(rank);
+  }
+  return text(describe(operation), " on \"", identity_.name, '"', at.empty() ? "" : text(" at ", at), " has waited ",
+              format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm, "\": ",
+              operation.is_exchange() ? standings_of_exchange(reports, asked, identity_.members)
+                                      : standings(reports, asked, identity_.members),
+              publisher_.neighbours(silent));
+}
+
+}  // namespace lockstep
