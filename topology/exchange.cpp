@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 
@@ -101,7 +102,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
       Reader reader(taken[static_cast<std::size_t>(rank)]);
       if (const std::string theirs = reader.get_string(); !theirs.empty())
         throw Error(Code::peer_failed, text("rank ", rank, " could not split: ", printable(theirs, 500)),
-                    "see that rank's own error");
+                    exchange_rules::member_remedy);
       openings.push_back(reader.get_bytes());
     }
     std::vector<Bytes> of_members;
@@ -116,7 +117,7 @@ void Exchange::fail(std::string_view why) {
   if (!failure_.empty()) return;
   constexpr std::size_t longest = 1024;  // bytes: short messages leave at once
   failure_ = why.substr(0, longest);
-  tell_failure(failure_);
+  tell_failure(text("rank ", rank_, " failed: ", failure_));
 }
 
 void Exchange::refuse_if_failed() const {

@@ -77,7 +77,7 @@ class Exchange {
  protected:
   // Does the work of all_gather(). An error that it throws makes the exchange fail.
   virtual std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) = 0;
-  // Tells all other members why this one failed, without waiting for an answer.
+  // Tells all other members that this one failed, in this sentence, without waiting for an answer.
   virtual void tell_failure(std::string_view why) = 0;
   // Makes the exchange of `ranks`, which are ranks of this exchange in the order of the new one. `used` holds the
   // channels that each member has in use. The implementation picks a free one.

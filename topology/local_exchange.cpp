@@ -11,6 +11,7 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -46,11 +47,8 @@ class ThreadRendezvous {
 };
 
 std::string ThreadRendezvous::missing(std::string_view what) const {
-  IndexSet absent;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (!arrived_.contains(rank)) absent.insert(rank);
-  }
-  return text("\"", what, "\" among ", size_, " threads: rank ", absent.to_string(), " did not come");
+  const IndexSet absent = exchange_rules::missing_ranks(size_, [this](int rank) { return arrived_.contains(rank); });
+  return exchange_rules::absence(what, blocks_.size(), "threads", absent);
 }
 
 void ThreadRendezvous::check_failure(Lock&) const {
@@ -96,15 +94,12 @@ void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Pa
     return true;
   };
   bool came = false;
-  if (patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit)) {
+  if (exchange_rules::warns_first(patience)) {
     came = wait_until(patience.warn);
-    if (!came)
-      who.log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
+    if (!came) who.log().warn(exchange_rules::stall_warning(patience.warn, missing(what)));
   }
-  if (!came && patience.limit > Duration{} && !wait_until(patience.limit)) {
-    fail_locked(Error(Code::stall, text("waited ", format_duration(patience.limit), " in ", missing(what)),
-                      "check those members; LOCKSTEP_TIMEOUT sets the limit"));
-  }
+  if (!came && patience.limit > Duration{} && !wait_until(patience.limit))
+    fail_locked(exchange_rules::stall(patience.limit, missing(what)));
   wait_until(std::nullopt);
   check_failure(lock);
 }
@@ -118,10 +113,7 @@ std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, 
     what_ = what;
     who_first_ = who.rank();
   } else if (what_ != what) {
-    fail_locked(
-        Error(Code::mismatch,
-              text("rank ", who_first_, " is in \"", what_, "\" while rank ", who.rank(), " is in \"", what, "\""),
-              "make the same calls in the same order on all members"));
+    fail_locked(exchange_rules::mismatch(who_first_, what_, who.rank(), what));
     check_failure(lock);
   }
   blocks_.at(static_cast<std::size_t>(who.rank())).assign(mine.begin(), mine.end());
@@ -160,7 +152,7 @@ class LocalExchange final : public Exchange {
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
     return rendezvous_->meet(*this, what, mine, patience);
   }
-  void tell_failure(std::string_view why) override { rendezvous_->fail(text("rank ", rank(), " failed: ", why)); }
+  void tell_failure(std::string_view why) override { rendezvous_->fail(why); }
   Bytes channels_in_use() override { return {}; }
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>&) override {
     int index = 0;

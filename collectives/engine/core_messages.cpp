@@ -13,7 +13,7 @@ namespace {
 Error left_behind(const std::string& what, std::string_view how, std::string_view mend) {
   if (std::uncaught_exceptions() == 0) return {Code::usage, text(what, how), mend};
   return {Code::peer_failed, text(what, " was given up for another error of that member's"),
-          "look at what that member says itself"};
+          "see that rank's own error"};
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "collectives/engine/control_message.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -47,9 +48,7 @@ class TransportExchange final : public Exchange {
   };
 
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
-  void tell_failure(std::string_view why) override {
-    tell_verdict(Code::peer_failed, text("rank ", rank(), " failed: ", why));
-  }
+  void tell_failure(std::string_view why) override { tell_verdict(Code::peer_failed, std::string(why)); }
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& /*used*/) override;
   Bytes channels_in_use() override { return {}; }
 
@@ -115,10 +114,10 @@ void TransportExchange::wait(ExchangeCall& call) {
     for (int peer = 0; peer < size(); ++peer) {
       if (fates[static_cast<std::size_t>(peer)] == Fate::here) continue;
       throw Error(Code::peer_failed, text("rank ", peer, " is gone, in \"", call.what, '"'),
-                  "see that process's own error");
+                  exchange_rules::process_remedy);
     }
     if (const auto why = in_vain_ ? in_vain_() : std::nullopt)
-      throw Error(Code::peer_failed, *why, "see that process's own error");
+      throw Error(Code::peer_failed, *why, exchange_rules::process_remedy);
     look_at_time(call);
     run_progress_hooks(0);
     if (turns < spins)
@@ -205,21 +204,14 @@ void TransportExchange::take(ExchangeCall& call, int peer, std::span<const std::
 
 void TransportExchange::take_block(ExchangeCall& call, int peer, Reader& reader) {
   const std::string what = reader.get_string();
-  if (what != call.what)
-    throw Error(
-        Code::mismatch,
-        text("rank ", rank(), " is in \"", call.what, "\" while rank ", peer, " is in \"", printable(what), '"'),
-        "make the same calls in the same order on all members");
+  if (what != call.what) throw exchange_rules::mismatch(rank(), call.what, peer, printable(what));
   call.blocks.at(static_cast<std::size_t>(peer)) = reader.get_bytes();
   call.came.insert(peer);
 }
 
 std::string TransportExchange::missing(const ExchangeCall& call) const {
-  IndexSet absent;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (is_missing(call, peer)) absent.insert(peer);
-  }
-  return text('"', call.what, "\" among ", size(), " survivors: rank ", absent.to_string(), " did not come");
+  const IndexSet absent = exchange_rules::missing_ranks(size(), [&](int peer) { return !is_missing(call, peer); });
+  return exchange_rules::absence(call.what, call.blocks.size(), "survivors", absent);
 }
 
 // Warns, or throws Error stall at the limit. The gatherer speaks for all members. The others report a missing gatherer
@@ -228,10 +220,9 @@ void TransportExchange::look_at_time(ExchangeCall& call) {
   const auto [warn, limit] = call.patience;
   const Duration lasted = Clock::now() - call.begin;
   if (rank() == gatherer && warn > Duration{} && lasted > warn && !std::exchange(call.warned, true))
-    log().warn(text(id(Code::stall), " waiting for ", format_duration(warn), " in ", missing(call)));
+    log().warn(exchange_rules::stall_warning(warn, missing(call)));
   if (limit == Duration{} || lasted < (rank() == gatherer ? limit : limit + limit / 4)) return;
-  throw Error(Code::stall, text("waited ", format_duration(lasted), " in ", missing(call)),
-              "check those members; LOCKSTEP_TIMEOUT sets the limit");
+  throw exchange_rules::stall(lasted, missing(call));
 }
 
 void TransportExchange::tell_verdict(Code code, const std::string& why) {

@@ -13,6 +13,7 @@
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/process.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -37,11 +38,9 @@ struct GatherRound {
     answer_all(refusal());
   }
   std::string missing() const {
-    IndexSet absent;
-    for (int rank = 0; rank < static_cast<int>(members.size()); ++rank) {
-      if (!blocks.contains(rank)) absent.insert(rank);
-    }
-    return text('"', what, "\" among ", members.size(), " processes: rank ", absent.to_string(), " did not come");
+    const auto has_come = [this](int rank) { return blocks.contains(rank); };
+    return exchange_rules::absence(what, members.size(), "processes",
+                                   exchange_rules::missing_ranks(static_cast<int>(members.size()), has_come));
   }
   rpc::detail::Reply refusal() const {
     return {.bytes = rpc::encode(GatherReply{static_cast<int>(failure->first), failure->second, {}}), .error = {}};
@@ -152,8 +151,7 @@ struct ExchangeServer::Parts {
       here.what = what;
       here.first = rank;
     } else if (here.what != what) {
-      return refuse(Code::mismatch,
-                    text("rank ", here.first, " is in \"", here.what, "\" while rank ", rank, " is in \"", what, '"'));
+      return refuse(Code::mismatch, exchange_rules::mismatch_sentence(here.first, here.what, rank, what));
     }
     here.blocks[rank] = mine;
     here.waiting[rank] = finish;

@@ -11,6 +11,7 @@
 #include "runtime/rpc/exchange_protocol.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -144,16 +145,16 @@ class RpcExchange final : public Exchange {
     }
   }
   static std::string_view remedy_of(Code code) {
-    if (code == Code::mismatch) return "make the same calls in the same order on all members";
-    if (code == Code::stall) return "check those members; LOCKSTEP_TIMEOUT sets the limit";
-    return "see that rank's own error";
+    if (code == Code::mismatch) return exchange_rules::mismatch_remedy;
+    if (code == Code::stall) return exchange_rules::stall_remedy;
+    return exchange_rules::member_remedy;
   }
 
   // Waits for the answer. The exchange server knows the missing members, and tells all at once.
   void wait(const rpc::StatusOrResult<GatherReply>& answer, std::string_view what, Patience patience) {
-    const bool warns = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
+    const bool warns = exchange_rules::warns_first(patience);
     if (warns && !arrives_within(answer, patience.warn))
-      log().warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn), " in ", missing(what)));
+      log().warn(exchange_rules::stall_warning(patience.warn, missing(what)));
     if (patience.limit == Duration{}) {
       while (!arrives_within(answer, std::chrono::hours(1))) continue;
     }
@@ -188,7 +189,7 @@ class RpcExchange final : public Exchange {
     return answer.wait_for({});
   }
   [[noreturn]] static void refuse(const std::string& who) {
-    throw Error(Code::peer_failed, who, "see that process's own error");
+    throw Error(Code::peer_failed, who, exchange_rules::process_remedy);
   }
 
   std::string missing(std::string_view what) const {
@@ -198,7 +199,7 @@ class RpcExchange final : public Exchange {
   }
 
   void tell_failure(std::string_view why) override {
-    const auto told = client_->call<void>(fail_name, name_, members_, text("rank ", rank(), " failed: ", why));
+    const auto told = client_->call<void>(fail_name, name_, members_, std::string(why));
     static_cast<void>(told.wait_for(enough));
   }
   Bytes channels_in_use() override { return {}; }

@@ -8,6 +8,7 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 namespace {
@@ -59,8 +60,7 @@ class MpiExchange::Call {
  public:
   Call(MpiExchange& exchange, std::string_view what, Patience patience)
       : exchange_(exchange), what_(what), patience_(patience), begin_(Clock::now()) {
-    const bool soon = patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
-    warn_after_ = soon ? patience.warn : patience.limit;
+    warn_after_ = exchange_rules::warns_first(patience) ? patience.warn : patience.limit;
     grace_ = std::clamp<Duration>(warn_after_ / 4, std::chrono::milliseconds(20), std::chrono::milliseconds(500)) * 3;
     seen_.insert(exchange.rank());
   }
@@ -166,18 +166,14 @@ class MpiExchange::Call {
     if (!reported_) {
       reported_ = true;
       missing_ = absent();
-      exchange_.log().warn(text(id(Code::stall), " waiting for ", format_duration(elapsed()), " in ", sentence()));
+      exchange_.log().warn(exchange_rules::stall_warning(elapsed(), sentence()));
       for (const int rank : reporters_) answer_to(rank);
     }
     if (patience_.limit > Duration{} && elapsed() > patience_.limit) give_up();
   }
 
   IndexSet absent() const {
-    IndexSet all;
-    for (int rank = 0; rank < exchange_.size(); ++rank) {
-      if (!seen_.contains(rank)) all.insert(rank);
-    }
-    return all;
+    return exchange_rules::missing_ranks(exchange_.size(), [this](int rank) { return seen_.contains(rank); });
   }
 
   std::string sentence() const {
@@ -197,8 +193,8 @@ class MpiExchange::Call {
   [[noreturn]] void give_up() {
     const bool i_collect = collector_ == exchange_.rank();
     if (i_collect) missing_ = absent();
-    const std::string why = text("waited ", format_duration(elapsed()), " in ", sentence(),
-                                 " -> check those members; LOCKSTEP_TIMEOUT sets the limit");
+    const std::string why =
+        text(exchange_rules::stall_sentence(elapsed(), sentence()), " -> ", exchange_rules::stall_remedy);
     for (int rank = 0; rank < exchange_.size() && i_collect; ++rank) {
       if (rank != exchange_.rank()) exchange_.send_verdict(rank, Code::stall, why);
     }
@@ -305,10 +301,8 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
     for (const int child : children) {
       Parcel theirs = receive(child, up);
       if (parcel.disagreement.empty()) parcel.disagreement = theirs.disagreement;
-      if (parcel.disagreement.empty() && theirs.what != parcel.what) {
-        parcel.disagreement =
-            text("rank ", rank(), " is in \"", what, "\" while rank ", child, " is in \"", theirs.what, "\"");
-      }
+      if (parcel.disagreement.empty() && theirs.what != parcel.what)
+        parcel.disagreement = exchange_rules::mismatch_sentence(rank(), what, child, theirs.what);
       for (auto& [from, bytes] : theirs.blocks) {
         call.note(from);
         parcel.blocks.emplace_back(from, std::move(bytes));
@@ -321,9 +315,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
     }
     for (const int child : children) send(child, down, write(sequence_, parcel));
     call.wait_until([&] { return flushed(); });
-    if (!parcel.disagreement.empty()) {
-      throw Error(Code::mismatch, parcel.disagreement, "make the same calls in the same order on all members");
-    }
+    if (!parcel.disagreement.empty()) throw Error(Code::mismatch, parcel.disagreement, exchange_rules::mismatch_remedy);
     std::vector<Bytes> all(static_cast<std::size_t>(size()));
     for (auto& [from, bytes] : parcel.blocks) all.at(static_cast<std::size_t>(from)) = std::move(bytes);
     inherited_.clear();  // all have opened this exchange
@@ -337,7 +329,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
 void MpiExchange::tell_failure(std::string_view why) {
   failed_ = true;
   for (int to = 0; to < size(); ++to) {
-    if (to != rank()) send_verdict(to, Code::peer_failed, text("rank ", rank(), " failed: ", why));
+    if (to != rank()) send_verdict(to, Code::peer_failed, why);
   }
   // Gives the messages a short push: messages this small leave at once, on any network.
   const auto end = Clock::now() + std::chrono::milliseconds(200);
