@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/collectives/execute.hpp"
+#include <functional>
 
 namespace lockstep::test {
 namespace {
@@ -23,17 +23,6 @@ testing::AssertionResult is_refused(const Problem& problem, const Schedules& sch
   return testing::AssertionFailure() << "the fault is \"" << proof.fault << '"';
 }
 
-// How often of a hundred times it goes well.
-int times_right(const Problem& problem, const Schedules& schedules) {
-  int right = 0;
-  for (std::uint64_t seed = 0; seed < 100; ++seed) {
-    const std::vector<Numbers> inputs = random_inputs(problem, seed);
-    const Execution result = execute(problem, schedules, inputs, {Op::sum, seed});
-    if (result.trouble.empty() && result.outputs == right_outputs(problem, inputs, Op::sum)) ++right;
-  }
-  return right;
-}
-
 const Problem pair_reduce{.collective = Collective::reduce, .size = 2, .count = 4};
 const Problem pair_gather{.collective = Collective::all_gather, .size = 2, .count = 1};
 
@@ -41,14 +30,13 @@ const Problem pair_gather{.collective = Collective::all_gather, .size = 2, .coun
 Schedules one_sends(const Schedule& zero) { return {zero, begin().send(0, input(0, 4)).done()}; }
 
 TEST(Simulate, AcceptsWhatIsRightAndPricesIt) {
-  const Schedules all =
-      one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 4)).done());
-  const Proof proof = prove(pair_reduce, all);
+  const Proof proof =
+      prove(pair_reduce,
+            one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 4)).done()));
   EXPECT_EQ(proof.fault, "");
   EXPECT_TRUE(proof.in_order);
   EXPECT_TRUE(proof.balanced);
   EXPECT_EQ(proof.cost, (Cost{1, 4, 4}));
-  EXPECT_EQ(times_right(pair_reduce, all), 100);
 }
 
 TEST(Simulate, SaysWhenOperandsAreNotInOrder) {
@@ -90,8 +78,6 @@ TEST(Simulate, TwoWritesOfOnePlaceInARoundAreRefusedThoughTheyMayGoWell) {
                              .round()
                              .send(0, scratch(0, 1))
                              .done()};
-  EXPECT_GT(times_right(problem, all), 0);
-  EXPECT_LT(times_right(problem, all), 100);
   EXPECT_TRUE(is_refused(problem, all, "received into one place"));
 }
 
@@ -101,8 +87,6 @@ TEST(Simulate, AReadAndAWriteOfOnePlaceInARoundAreRefusedThoughTheyMayGoWell) {
   const Schedules all = {begin().send(1, input(0, 2)).copy(output(0, 2), input(0, 2)).done(),
                          begin().receive(0, output(0, 2)).send(2, output(0, 2)).done(),
                          begin().receive(1, output(0, 2)).done()};
-  EXPECT_GT(times_right(problem, all), 0);
-  EXPECT_LT(times_right(problem, all), 100);
   EXPECT_TRUE(is_refused(problem, all, "sent and received into in one round"));
 }
 
@@ -126,9 +110,6 @@ TEST(Simulate, TwoThatSendFirstWaitForEver) {
         .done();
   };
   const Schedules all = {schedule(0, 1), schedule(1, 0)};
-  const std::vector<Numbers> inputs = random_inputs(pair_gather, 1);
-  EXPECT_EQ(execute(pair_gather, all, inputs, {Op::sum, 1, Sends::leave}).trouble, "");
-  EXPECT_EQ(execute(pair_gather, all, inputs, {Op::sum, 1, Sends::meet}).trouble, "stuck");
   EXPECT_TRUE(is_refused(pair_gather, all, "waits for ever to send to member 1"));
 }
 
@@ -151,8 +132,6 @@ TEST(Simulate, MessagesOfAPairArriveInTheOrderInWhichTheyAreWrittenDown) {
     return Schedules{zero, begin().send(0, input(0, 2)).send(0, input(2, 2)).done()};
   };
   EXPECT_EQ(prove(pair_reduce, halves(0, 2)).fault, "");
-  EXPECT_EQ(times_right(pair_reduce, halves(0, 2)), 100);
-  EXPECT_EQ(times_right(pair_reduce, halves(2, 0)), 0);
   EXPECT_TRUE(is_refused(pair_reduce, halves(2, 0), "combines elements of different positions"));
 }
 
@@ -197,7 +176,6 @@ TEST(Simulate, NobodyWritesBetweenItsBlocks) {
   zero.copy(output(1, 2), input(0, 2));
   EXPECT_EQ(prove(problem, Schedules{ScheduleBuilder(zero).done()}).fault, "");
   const Schedules writes = {zero.copy(output(0, 1), output(1, 1)).done()};
-  EXPECT_NE(find_trouble(problem, writes, 1), "");
   EXPECT_TRUE(is_refused(problem, writes, "writes between its blocks"));
 }
 
@@ -231,8 +209,6 @@ TEST(Simulate, MembersOfAnAllReduceCombineInOneWay) {
         .done();
   };
   const Schedules all = {schedule(1), schedule(0)};
-  EXPECT_EQ(times_right(problem, all), 100);
-  EXPECT_NE(find_trouble(problem, all, 1), "");
   EXPECT_TRUE(is_refused(problem, all, "combines in another way than member 0"));
 }
 
@@ -242,10 +218,8 @@ TEST(Simulate, NobodyLeavesABarrierBeforeAllHaveCome) {
     return begin().send(to, input(0, 1)).receive(from, scratch(0, 1)).done();
   };
   const Schedules around = {passes(1, 2), passes(2, 0), passes(0, 1)};
-  EXPECT_NE(find_trouble(problem, around, 1), "");
   EXPECT_TRUE(is_refused(problem, around, "leaves before all have come"));
   const Schedules twice = {then(around[0], around[0]), then(around[1], around[1]), then(around[2], around[2])};
-  EXPECT_EQ(find_trouble(problem, twice, 1), "");
   EXPECT_EQ(prove(problem, twice).fault, "");
 }
 
@@ -253,7 +227,6 @@ TEST(Simulate, NobodyLeavesABarrierBeforeAllHaveCome) {
 TEST(Simulate, ASendThatEndsIsNoSignAtABarrier) {
   const Problem problem{.collective = Collective::barrier, .size = 2};
   const Schedules all = {begin().send(1, input(0, 1)).done(), begin().receive(0, scratch(0, 1)).done()};
-  EXPECT_NE(find_trouble(problem, all, 1), "");
   EXPECT_TRUE(is_refused(problem, all, "leaves before all have come"));
 }
 
@@ -269,7 +242,6 @@ TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
                      begin().receive(1, scratch(0, 1)).round().send(0, input(0, 1)).send(1, input(0, 1)).done()};
   };
   EXPECT_EQ(prove(problem, schedules(false)).fault, "");
-  EXPECT_NE(find_trouble(problem, schedules(true), 1), "");
   EXPECT_TRUE(is_refused(problem, schedules(true), "leaves before all have come"));
 }
 
@@ -290,8 +262,84 @@ TEST(Simulate, WhatIsNotFitForOneMemoryIsRefusedThere) {
                            .done();
   EXPECT_EQ(prove(problem, Schedules{zero, one}).fault, "");
   problem.in_place = true;
-  EXPECT_NE(find_trouble(problem, Schedules{zero, one}, 1), "");
   EXPECT_TRUE(is_refused(problem, {zero, one}, "counts a contribution twice"));
+}
+
+// Both members of a node do the same right step, but for the one that `spoil` has changed for member 1 or for both.
+TEST(Simulate, MembersOfANodeWorkTogether) {
+  const Problem problem{.size = 2, .count = 4};
+  using Steps = std::vector<IntraNodeStep>;
+  const Steps right = {
+      {.collective = Collective::all_reduce, .members = {0, 1}, .from = input(0, 4), .to = output(0, 4)}};
+  const auto schedule = [](const Steps& steps) {
+    Schedule all{.rounds = {{.near = steps}}, .scratch = 8};
+    return all;
+  };
+  const auto spoilt = [&](bool both, const std::function<void(Steps&)>& spoil, std::string_view why) {
+    Steps other = right;
+    spoil(other);
+    return is_refused(problem, {schedule(both ? other : right), schedule(other)}, why);
+  };
+  const Proof proof = prove(problem, Schedules{schedule(right), schedule(right)});
+  EXPECT_EQ(proof.fault, "");
+  EXPECT_TRUE(proof.balanced);
+  EXPECT_TRUE(spoilt(
+      true,
+      [](Steps& all) {
+        all[0].members = {0, 1, 7};
+      },
+      "is in a node with member 7"));
+  EXPECT_TRUE(spoilt(
+      false, [](Steps& all) { all[0].members = {0}; }, "is not in its own node"));
+  EXPECT_TRUE(spoilt(
+      false, [](Steps& all) { all.push_back(all[0]); }, "does not as much in its node"));
+  EXPECT_TRUE(spoilt(
+      false, [](Steps& all) { all[0].collective = Collective::scan; }, "does not the same in its node"));
+  EXPECT_TRUE(spoilt(
+      false, [](Steps& all) { all[0].to = input(0, 4); }, "writes its input"));
+  EXPECT_TRUE(spoilt(
+      true, [](Steps& all) { all[0].to = output(1, 4); }, "out[1,5) lies outside"));
+  EXPECT_TRUE(spoilt(
+      true, [](Steps& all) { all[0].from = scratch(0, 4); }, "gives what nobody has set"));
+  const auto overlap = [](Steps& all) {
+    all[0].from = scratch(0, 4);
+    all[0].to = scratch(1, 4);
+  };
+  EXPECT_TRUE(spoilt(true, overlap, "gives what is written meanwhile"));
+  EXPECT_TRUE(spoilt(
+      true, [](Steps& all) { all[0].to = output(0, 3); }, "which gives 4"));
+  const auto shift = [](Steps& all) {
+    all[0].from = input(1, 3);
+    all[0].to = output(0, 3);
+  };
+  Steps shifted = right;
+  shift(shifted);
+  Steps plain = shifted;
+  plain[0].from = input(0, 3);
+  EXPECT_TRUE(is_refused(problem, {schedule(plain), schedule(shifted)}, "combines elements of different positions"));
+  const auto again = [](Steps& all) {
+    all.push_back(all[0]);
+    all[1].from = output(0, 4);
+  };
+  EXPECT_TRUE(spoilt(true, again, "a node counts a contribution twice"));
+  const auto blocks = [](Collective collective, const Blocks& cut) {
+    return [=](Steps& all) {
+      all[0].collective = collective;
+      all[0].blocks = cut;
+    };
+  };
+  EXPECT_TRUE(spoilt(true, blocks(Collective::reduce_scatter_v, Blocks::even(4, 1)), "has not a block for each"));
+  const auto cut_short = [&](Steps& all) {
+    blocks(Collective::reduce_scatter_v, Blocks::even(2, 2))(all);
+    all[0].from = input(0, 3);
+    all[0].to = output(0, 2);
+  };
+  EXPECT_TRUE(spoilt(true, cut_short, "gives too little"));
+  EXPECT_TRUE(spoilt(true, blocks(Collective::all_gather_v, Blocks::even(6, 2)), "takes too much"));
+  EXPECT_TRUE(is_refused(problem, {schedule(right), Schedule{}}, "waits for ever for the others of its node"));
+  Schedule more = schedule(right);
+  more.rounds[0].times = 2;
+  EXPECT_TRUE(is_refused(problem, {more, more}, "does something else in a round of its node"));
 }
 
 TEST(Simulate, PeersAreOtherMembersAndEverybodyHasASchedule) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective as users call it, by threads as members: blocking, async, planned and in batches, in place and
-// not, for small and large sizes.
+// Every collective as users call it, by threads as members: blocking, async and planned, in place and not, for small
+// and large sizes; and batches.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -38,198 +38,220 @@ std::vector<int> everybody(int size, std::size_t each) {
   return all;
 }
 
-class Sizes : public testing::TestWithParam<std::tuple<int, std::size_t>> {
- protected:
-  int members() const { return std::get<0>(GetParam()); }
-  std::size_t count() const { return std::get<1>(GetParam()); }
+using Counts = std::vector<std::size_t>;
+
+constexpr int anything = -2;  // in what is expected
+constexpr int untouched = -1;
+
+// The buffers of one member for one call.
+struct Buffers {
+  Buffers(Communicator& world, std::size_t count_given)
+      : me(world.rank()), n(world.size()), root(n / 2), count(count_given), own(static_cast<std::size_t>(me)) {
+    const auto amount = [&](std::size_t from, std::size_t to) {
+      return (from * 3 + to) % 4 == 0 ? 0 : count / (to + 1) + from;
+    };
+    std::size_t next = 5;  // from the end, with gaps
+    for (std::size_t i = members(); i-- > 0;) {
+      const std::size_t each = i % 3 == 1 ? 0 : count / (i + 1);
+      counts.insert(counts.begin(), each);
+      offsets.insert(offsets.begin(), next);
+      next += each + 2;
+    }
+    for (std::size_t i = 0; i < members(); ++i) {
+      gives.push_back(amount(own, i));
+      takes.push_back(amount(i, own));
+    }
+    extent = next;
+  }
+  std::size_t members() const { return static_cast<std::size_t>(n); }
+  std::size_t total(std::size_t first, std::size_t last) const {
+    return std::accumulate(counts.begin() + static_cast<std::ptrdiff_t>(first),
+                           counts.begin() + static_cast<std::ptrdiff_t>(last), std::size_t{0});
+  }
+  // What lies at the offsets when all have given their blocks.
+  std::vector<int> placed() const {
+    std::vector<int> all(extent, untouched);
+    for (std::size_t i = 0; i < members(); ++i)
+      std::ranges::copy(values(static_cast<int>(i), counts[i]), all.begin() + static_cast<std::ptrdiff_t>(offsets[i]));
+    return all;
+  }
+  // What this member gives to all others, or takes from them.
+  std::vector<int> exchanged(const Counts& amounts, bool takes_it) const {
+    std::vector<int> all;
+    for (int peer = 0; peer < n; ++peer) {
+      for (std::size_t i = 0; i < amounts[static_cast<std::size_t>(peer)]; ++i)
+        all.push_back(takes_it ? value(peer, i) + me * 100'000 : value(me, i) + peer * 100'000);
+    }
+    return all;
+  }
+  std::vector<int> at_root(std::vector<int> all) const {
+    return me == root ? all : std::vector<int>(all.size(), untouched);
+  }
+
+  int me;
+  int n;
+  int root;
+  std::size_t count;
+  std::size_t own;
+  std::size_t extent = 0;
+  Counts counts;
+  Counts offsets;
+  Counts gives;
+  Counts takes;
+  std::vector<int> in = {};
+  std::vector<int> out = {};
 };
+
+// One collective in its three forms: what the buffers have before, and what `out` has afterwards.
+struct Form {
+  std::string_view name;
+  void (*blocking)(Communicator&, Buffers&);
+  Request (*async)(Communicator&, Buffers&);
+  PreparedCall (*planned)(Communicator&, Buffers&);
+  void (*fill)(Buffers&);
+  std::vector<int> (*expected)(const Buffers&);
+};
+
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): the three forms have names of their own
+#define FORM(name, ...) \
+#name, [](Communicator& world, [[maybe_unused]] Buffers& b) { world.name(__VA_ARGS__); },             \
+      [](Communicator& world, [[maybe_unused]] Buffers& b) { return world.name##_async(__VA_ARGS__); }, \
+      [](Communicator& world, [[maybe_unused]] Buffers& b) { return world.plan_##name(__VA_ARGS__); }
+// NOLINTEND(cppcoreguidelines-macro-usage)
+
+std::vector<int> all_sums(const Buffers& b) { return sums(0, b.n, b.count); }
+std::vector<int> block_of_sums(const Buffers& b) { return sums(0, b.n, b.count, b.own * b.count); }
+std::vector<int> all_blocks(const Buffers& b) { return everybody(b.n, b.count); }
+std::vector<int> before_this(const Buffers& b) {
+  return b.me == 0 ? std::vector<int>(b.count, untouched) : sums(0, b.me, b.count);
+}
+std::vector<int> equal_exchange(const Buffers& b) { return b.exchanged(Counts(b.members(), b.count), true); }
+std::vector<int> unequal_exchange(const Buffers& b) { return b.exchanged(b.takes, true); }
+void apart(Buffers& b) {
+  b.in = values(b.me, b.count);
+  b.out.assign(b.count, untouched);
+}
+void in_place(Buffers& b) { b.out = values(b.me, b.count); }
+void to_all_blocks(Buffers& b) {
+  b.in = values(b.me, b.count);
+  b.out.assign(b.count * b.members(), untouched);
+}
+void to_placed(Buffers& b) {
+  b.in = values(b.me, b.counts[b.own]);
+  b.out.assign(b.extent, untouched);
+}
+
+const Form forms[] = {
+    {FORM(all_reduce, b.in, b.out, sum), apart, all_sums},
+    {FORM(all_reduce, b.out, sum), in_place, all_sums},
+    {FORM(reduce, b.in, b.out, sum, b.root), apart, [](const Buffers& b) { return b.at_root(all_sums(b)); }},
+    {FORM(reduce, b.out, sum, b.root), in_place,
+     [](const Buffers& b) { return b.me == b.root ? all_sums(b) : values(b.me, b.count); }},
+    {FORM(reduce_scatter, b.in, b.out, sum),
+     [](Buffers& b) {
+       b.in = values(b.me, b.count * b.members());
+       b.out.assign(b.count, untouched);
+     },
+     block_of_sums},
+    {FORM(reduce_scatter, b.out, sum), [](Buffers& b) { b.out = values(b.me, b.count * b.members()); },
+     [](const Buffers& b) {
+       std::vector<int> all(b.count * b.members(), anything);
+       std::ranges::copy(block_of_sums(b), all.begin() + static_cast<std::ptrdiff_t>(b.own * b.count));
+       return all;
+     }},
+    {FORM(reduce_scatter_v, b.in, b.out, b.counts, sum),
+     [](Buffers& b) {
+       b.in = values(b.me, b.total(0, b.members()));
+       b.out.assign(b.counts[b.own], untouched);
+     },
+     [](const Buffers& b) { return sums(0, b.n, b.counts[b.own], b.total(0, b.own)); }},
+    {FORM(all_gather, b.in, b.out), to_all_blocks, all_blocks},
+    {FORM(all_gather, b.out),
+     [](Buffers& b) {
+       b.out.assign(b.count * b.members(), untouched);
+       std::ranges::copy(values(b.me, b.count), b.out.begin() + static_cast<std::ptrdiff_t>(b.own * b.count));
+     },
+     all_blocks},
+    {FORM(all_gather_v, b.in, b.out, b.counts, b.offsets), to_placed, [](const Buffers& b) { return b.placed(); }},
+    {FORM(broadcast, b.out, b.root), in_place, [](const Buffers& b) { return values(b.root, b.count); }},
+    {FORM(gather, b.in, b.out, b.root), to_all_blocks, [](const Buffers& b) { return b.at_root(all_blocks(b)); }},
+    {FORM(gather_v, b.in, b.out, b.counts, b.root, b.offsets), to_placed,
+     [](const Buffers& b) { return b.at_root(b.placed()); }},
+    {FORM(scatter, b.in, b.out, b.root),
+     [](Buffers& b) {
+       b.in = all_blocks(b);
+       b.out.assign(b.count, untouched);
+     },
+     [](const Buffers& b) { return values(b.me, b.count); }},
+    {FORM(scatter_v, b.in, b.out, b.counts, b.root, b.offsets),
+     [](Buffers& b) {
+       b.in = b.placed();
+       b.out.assign(b.counts[b.own], untouched);
+     },
+     [](const Buffers& b) { return values(b.me, b.counts[b.own]); }},
+    {FORM(all_to_all, b.in, b.out),
+     [](Buffers& b) {
+       b.in = b.exchanged(Counts(b.members(), b.count), false);
+       b.out.assign(b.in.size(), untouched);
+     },
+     equal_exchange},
+    {FORM(all_to_all, b.out), [](Buffers& b) { b.out = b.exchanged(Counts(b.members(), b.count), false); },
+     equal_exchange},
+    {FORM(all_to_all_v, b.in, b.gives, b.out, b.takes),
+     [](Buffers& b) {
+       b.in = b.exchanged(b.gives, false);
+       b.out.assign(unequal_exchange(b).size(), untouched);
+     },
+     unequal_exchange},
+    // What comes lies where something else has still to be given.
+    {FORM(all_to_all_v, std::span(b.out).first(b.exchanged(b.gives, false).size()), b.gives,
+          std::span(b.out).first(unequal_exchange(b).size()), b.takes),
+     [](Buffers& b) {
+       b.out = b.exchanged(b.gives, false);
+       b.out.resize(std::max(b.out.size(), unequal_exchange(b).size()));
+     },
+     unequal_exchange},
+    {FORM(scan, b.in, b.out, sum), apart, [](const Buffers& b) { return sums(0, b.me + 1, b.count); }},
+    {FORM(scan, b.out, sum), in_place, [](const Buffers& b) { return sums(0, b.me + 1, b.count); }},
+    {FORM(exscan, b.in, b.out, sum), apart, before_this},
+    {FORM(exscan, b.out, sum), in_place,
+     [](const Buffers& b) { return b.me == 0 ? values(0, b.count) : before_this(b); }},
+    {FORM(barrier), [](Buffers&) {}, [](const Buffers&) { return std::vector<int>(); }},
+};
+
+void check_form(Communicator& world, const Form& form, std::size_t count) {
+  Buffers given(world, count);
+  form.fill(given);
+  const std::vector<int> right = form.expected(given);
+  Buffers buffers = given;
+  const auto check = [&](std::string_view how) {
+    for (std::size_t i = 0; i < right.size(); ++i)
+      ASSERT_TRUE(right[i] == anything || right[i] == buffers.out[i]) << form.name << ' ' << how << " at " << i;
+    std::ranges::copy(given.in, buffers.in.begin());
+    std::ranges::copy(given.out, buffers.out.begin());
+  };
+  form.blocking(world, buffers);
+  check("blocking");
+  form.async(world, buffers).wait();
+  check("async");
+  PreparedCall plan = form.planned(world, buffers);
+  for (int turn = 0; turn < 2; ++turn) {
+    plan.run();
+    check("planned");
+    plan.start().wait();
+    check("started");
+  }
+}
+
+class Sizes : public testing::TestWithParam<std::tuple<int, std::size_t>> {};
 
 INSTANTIATE_TEST_SUITE_P(All, Sizes,
                          testing::Combine(testing::Values(1, 2, 3, 4, 5, 8), testing::Values(0, 1, 7, 100, 5000)));
 
-TEST_P(Sizes, AllReduce) {
-  with_members(members(), [&](Communicator& world) {
-    const auto mine = values(world.rank(), count());
-    const auto right = sums(0, members(), count());
-    std::vector<int> out(count());
-    world.all_reduce(mine, out, sum);
-    EXPECT_EQ(out, right);
-    auto data = mine;
-    world.all_reduce(data, sum);
-    EXPECT_EQ(data, right);
-    data = mine;
-    world.all_reduce_async(data, sum).wait();
-    EXPECT_EQ(data, right);
-    auto plan = world.plan_all_reduce(mine, out, max);
-    for (int turn = 0; turn < 3; ++turn) {
-      std::ranges::fill(out, -1);
-      plan.run();
-      EXPECT_EQ(out, values(members() - 1, count()));
-    }
-  });
-}
-
-TEST_P(Sizes, Reduce) {
-  with_members(members(), [&](Communicator& world) {
-    for (int root = 0; root < members(); ++root) {
-      auto data = values(world.rank(), count());
-      std::vector<int> out(world.rank() == root ? count() : 0);
-      world.reduce(data, out, sum, root);
-      if (world.rank() == root) {
-        EXPECT_EQ(out, sums(0, members(), count()));
-      }
-      world.reduce(data, sum, root);
-      EXPECT_EQ(data, world.rank() == root ? sums(0, members(), count()) : values(world.rank(), count()));
-    }
-  });
-}
-
-TEST_P(Sizes, ReduceScatter) {
-  with_members(members(), [&](Communicator& world) {
-    const auto me = static_cast<std::size_t>(world.rank());
-    const std::size_t whole = count() * static_cast<std::size_t>(members());
-    auto data = values(world.rank(), whole);
-    std::vector<int> out(count());
-    world.reduce_scatter(data, out, sum);
-    const auto right = sums(0, members(), count(), me * count());
-    EXPECT_EQ(out, right);
-    world.reduce_scatter(data, sum);
-    EXPECT_TRUE(std::equal(right.begin(), right.end(), data.begin() + static_cast<std::ptrdiff_t>(me * count())));
-  });
-}
-
-TEST_P(Sizes, AllGather) {
-  with_members(members(), [&](Communicator& world) {
-    const auto me = static_cast<std::size_t>(world.rank());
-    const auto mine = values(world.rank(), count());
-    std::vector<int> out(count() * static_cast<std::size_t>(members()));
-    world.all_gather(mine, out);
-    EXPECT_EQ(out, everybody(members(), count()));
-    std::ranges::fill(out, -1);
-    std::ranges::copy(mine, out.begin() + static_cast<std::ptrdiff_t>(me * count()));
-    world.all_gather(out);
-    EXPECT_EQ(out, everybody(members(), count()));
-  });
-}
-
-TEST_P(Sizes, Broadcast) {
-  with_members(members(), [&](Communicator& world) {
-    for (int root = 0; root < members(); ++root) {
-      auto data = world.rank() == root ? values(root, count()) : std::vector<int>(count(), -1);
-      world.broadcast(data, root);
-      EXPECT_EQ(data, values(root, count()));
-    }
-  });
-}
-
-TEST_P(Sizes, GatherAndScatter) {
-  with_members(members(), [&](Communicator& world) {
-    for (int root = 0; root < members(); ++root) {
-      std::vector<int> all(world.rank() == root ? count() * static_cast<std::size_t>(members()) : 0);
-      world.gather(values(world.rank(), count()), all, root);
-      if (world.rank() == root) {
-        EXPECT_EQ(all, everybody(members(), count()));
-      }
-      std::vector<int> mine(count());
-      world.scatter(all, mine, root);
-      EXPECT_EQ(mine, values(world.rank(), count()));
-    }
-  });
-}
-
-TEST_P(Sizes, AllToAll) {
-  with_members(members(), [&](Communicator& world) {
-    std::vector<int> in;
-    std::vector<int> right;
-    for (int peer = 0; peer < members(); ++peer) {
-      for (std::size_t i = 0; i < count(); ++i) {
-        in.push_back(value(world.rank(), i) * 100 + peer);
-        right.push_back(value(peer, i) * 100 + world.rank());
-      }
-    }
-    std::vector<int> out(in.size());
-    world.all_to_all(in, out);
-    EXPECT_EQ(out, right);
-    world.all_to_all(in);
-    EXPECT_EQ(in, right);
-  });
-}
-
-TEST_P(Sizes, Scans) {
-  with_members(members(), [&](Communicator& world) {
-    std::vector<int> out(count());
-    world.scan(values(world.rank(), count()), out, sum);
-    EXPECT_EQ(out, sums(0, world.rank() + 1, count()));
-    auto data = values(world.rank(), count());
-    world.exscan(data, sum);
-    EXPECT_EQ(data, world.rank() == 0 ? values(0, count()) : sums(0, world.rank(), count()));
-  });
-}
-
-TEST_P(Sizes, UnequalForms) {
-  with_members(members(), [&](Communicator& world) {
-    const auto n = static_cast<std::size_t>(members());
-    const auto me = static_cast<std::size_t>(world.rank());
-    std::vector<std::size_t> counts(n);
-    std::vector<std::size_t> offsets(n);
-    for (std::size_t i = 0; i < n; ++i) counts[i] = i % 3 == 1 ? 0 : count() / (i + 1);
-    std::size_t next = 5;  // with gaps, from the end
-    for (std::size_t i = n; i-- > 0;) {
-      offsets[i] = next;
-      next += counts[i] + 2;
-    }
-    const auto mine = values(world.rank(), counts[me]);
-    std::vector<int> out(next, -1);
-    world.all_gather_v(mine, out, counts, offsets);
-    const auto check = [&] {
-      for (std::size_t i = 0; i < n; ++i) {
-        for (std::size_t j = 0; j < counts[i]; ++j)
-          ASSERT_EQ(out[offsets[i] + j], value(static_cast<int>(i), j)) << i << ' ' << j;
-        EXPECT_EQ(out[offsets[i] + counts[i]], -1);
-      }
-    };
-    check();
-    const int root = members() / 2;
-    std::ranges::fill(out, -1);
-    world.gather_v(mine, out, counts, root, offsets);
-    if (world.rank() == root) check();
-    std::vector<int> back(counts[me]);
-    world.scatter_v(out, back, counts, root, offsets);
-    EXPECT_EQ(back, mine);
-    const std::size_t total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
-    const std::size_t before = std::accumulate(counts.begin(), counts.begin() + world.rank(), std::size_t{0});
-    std::vector<int> part(counts[me]);
-    world.reduce_scatter_v(values(world.rank(), total), part, counts, sum);
-    EXPECT_EQ(part, sums(0, members(), counts[me], before));
-  });
-}
-
-TEST_P(Sizes, AllToAllV) {
-  with_members(members(), [&](Communicator& world) {
-    const auto n = static_cast<std::size_t>(members());
-    const auto me = static_cast<std::size_t>(world.rank());
-    const auto amount = [&](std::size_t from, std::size_t to) {
-      return (from * 3 + to) % 4 == 0 ? 0 : count() / (to + 1) + from;
-    };
-    std::vector<std::size_t> gives(n);
-    std::vector<std::size_t> takes(n);
-    std::vector<int> in;
-    std::vector<int> right;
-    for (std::size_t i = 0; i < n; ++i) {
-      gives[i] = amount(me, i);
-      takes[i] = amount(i, me);
-      for (std::size_t j = 0; j < gives[i]; ++j) in.push_back(value(world.rank(), j) + static_cast<int>(i) * 100000);
-      for (std::size_t j = 0; j < takes[i]; ++j) right.push_back(value(static_cast<int>(i), j) + world.rank() * 100000);
-    }
-    std::vector<int> out(right.size());
-    world.all_to_all_v(in, gives, out, takes);
-    EXPECT_EQ(out, right);
-    // In place what comes lies where something else has still to be given.
-    std::vector<int> same = in;
-    same.resize(std::max(in.size(), right.size()));
-    world.all_to_all_v(std::span(same).first(in.size()), gives, std::span(same).first(right.size()), takes);
-    same.resize(right.size());
-    EXPECT_EQ(same, right);
+TEST_P(Sizes, EveryCollectiveInEveryForm) {
+  const auto [members, count] = GetParam();
+  with_members(members, [count = count](Communicator& world) {
+    for (const Form& form : forms) check_form(world, form, count);
   });
 }
 
@@ -264,29 +286,6 @@ TEST(Communicator, Operations) {
     world.all_reduce(small, sum);
     EXPECT_EQ(static_cast<float>(small[0]), 6.0F);
   });
-}
-
-// Also what nothing is added to, and what is not written stays.
-TEST(Communicator, FactorsCountWhereDataStaysInItsPlace) {
-  const auto body = [](Communicator& world) {
-    const int me = world.rank();
-    std::vector<int> data = {10, 20, 30};
-    world.scan(data, premul_sum(me + 2));
-    EXPECT_EQ(data[2], 30 * (me + 1) * (me + 4) / 2);
-    data = {10, 20, 30};
-    world.exscan(data, premul_sum(me + 2));
-    EXPECT_EQ(data[2], me == 0 ? 30 : 30 * me * (me + 3) / 2);
-    data = {10, 20, 30};
-    world.reduce(data, premul_sum(2), world.size() - 1);
-    EXPECT_EQ(data[2], me == world.size() - 1 ? 60 * world.size() : 30);
-    if (world.size() > 1) return;
-    data = {10, 20, 30};
-    world.reduce_scatter(data, data, premul_sum(2));
-    EXPECT_EQ(data[2], 60);
-  };
-  for (const bool node_memory : {true, false}) {
-    for (const int size : {1, 3}) with_members(size, body, {.node_memory = node_memory});
-  }
 }
 
 struct Affine {
