@@ -12,9 +12,9 @@
 namespace lockstep::gpu {
 namespace {
 
-constexpr std::size_t little = 4096;
-// Sets the larger of the two sizes in bytes; all measurements together take a few milliseconds.
-constexpr std::size_t much = 1U << 20U;
+// Set the two sizes that are measured; all measurements together take a few milliseconds.
+constexpr std::size_t small_bytes = 4096;
+constexpr std::size_t large_bytes = 1U << 20U;
 
 std::uint32_t whole(double value) {
   constexpr double most = std::numeric_limits<std::uint32_t>::max();
@@ -22,10 +22,10 @@ std::uint32_t whole(double value) {
 }
 
 // Returns the line through two measurements.
-LinearCost cost_of(double little_us, double much_us) {
+LinearCost cost_of(double small_us, double large_us) {
   constexpr double mib = 1U << 20U;
-  const double per_byte = std::max(0.0, much_us - little_us) / (much - little);
-  return {.ns = whole(1e3 * (little_us - per_byte * little)), .ns_per_mib = whole(1e3 * per_byte * mib)};
+  const double per_byte = std::max(0.0, large_us - small_us) / (large_bytes - small_bytes);
+  return {.ns = whole(1e3 * (small_us - per_byte * small_bytes)), .ns_per_mib = whole(1e3 * per_byte * mib)};
 }
 
 // Describes a combination that reads and writes so many bytes in all, in four equal parts.
@@ -68,26 +68,26 @@ std::shared_ptr<std::byte> DeviceBackend::allocate_for_a_moment(int device, std:
 }
 
 DeviceCosts DeviceBackend::measure_costs(int device) {
-  const std::shared_ptr<std::byte> there = allocate_for_a_moment(device, 2 * much);
-  const std::shared_ptr<std::byte> here = pinned(much);
+  const std::shared_ptr<std::byte> there = allocate_for_a_moment(device, 2 * large_bytes);
+  const std::shared_ptr<std::byte> here = pinned(large_bytes);
   // Takes the best of five runs, after one that warms up.
   const auto time = [&](const auto& work, std::size_t bytes) {
-    constexpr int times = 5;
+    constexpr int repetitions = 5;
     double best = std::numeric_limits<double>::max();
-    for (int i = 0; i <= times; ++i) {
+    for (int i = 0; i <= repetitions; ++i) {
       const double begin = now_us();
       work(bytes);
       if (i > 0) best = std::min(best, now_us() - begin);
     }
     return best;
   };
-  const auto cost = [&](const auto& work) { return cost_of(time(work, little), time(work, much)); };
+  const auto cost = [&](const auto& work) { return cost_of(time(work, small_bytes), time(work, large_bytes)); };
   const auto copies = [&](std::byte* to, std::byte* from) {
     return [this, device, to, from](std::size_t bytes) { copy(device, {to, 0}, {from, 0}, bytes, 1); };
   };
   std::byte* const one = there.get();
   return {.launch = cost([&](std::size_t bytes) { combine(device, DataType::f32, combining(one, bytes)); }),
-          .copy = cost(copies(one + much, one)),
+          .copy = cost(copies(one + large_bytes, one)),
           .down = cost(copies(here.get(), one)),
           .up = cost(copies(one, here.get()))};
 }

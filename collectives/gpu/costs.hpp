@@ -14,13 +14,13 @@ struct LinearCost {
   std::uint32_t ns = 0;
   // Holds the time that each further MiB adds.
   std::uint32_t ns_per_mib = 0;
-  // Returns the whole time for so many bytes, in ns; bytes_alone() leaves out the fixed part.
+  // Return the time of a number of bytes in ns: ns + bytes * ns_per_mib / MiB. bytes_alone() leaves out the fixed part.
   constexpr std::uint64_t of(std::uint64_t bytes) const { return ns + bytes_alone(bytes); }
   constexpr std::uint64_t bytes_alone(std::uint64_t bytes) const {
     constexpr std::uint64_t most = std::uint64_t{1} << 48U;  // larger numbers could overflow below
     constexpr std::uint64_t mib = 1U << 20U;
-    const std::uint64_t some = bytes < most ? bytes : most;
-    return some / mib * ns_per_mib + some % mib * ns_per_mib / mib;
+    const std::uint64_t counted = bytes < most ? bytes : most;
+    return counted / mib * ns_per_mib + counted % mib * ns_per_mib / mib;
   }
   bool operator==(const LinearCost&) const = default;
 };

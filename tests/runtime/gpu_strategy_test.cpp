@@ -256,7 +256,7 @@ TEST_F(GpuStrategies, SayHowTheyTalk) {
   options.cross_device_ops = std::make_shared<NcclAllReduce>();
   MirroredStrategy own(three, options);
   own.reduce("SUM", own.run([] { return 1; }));
-  EXPECT_NE(lines.back().find("NcclAllReduce in 1 pack: what is in the GPUs' memory by NCCL"), std::string::npos)
+  EXPECT_NE(lines.back().find("NcclAllReduce in 1 pack: data in GPU memory by NCCL"), std::string::npos)
       << lines.back();
 }
 

@@ -82,6 +82,22 @@ TEST(PlanText, TermsAddUpToThePredictedTimeAndConstantsHaveAProvenance) {
   }
 }
 
+TEST(PlanText, ListsMeasuredThresholdsByTheirNames) {
+  auto plan = std::make_shared<Plan>();
+  plan->algorithm = "node";
+  plan->in_node = true;
+  node::Tuning tuning{.halves_from = 65536, .segment = 8192, .slow_from = 1, .alone_from = 1};
+  tuning.flow_from = node::never;
+  const auto shown = [&] { return plan_text({.facts = {}, .plan = plan, .candidates = {}, .measured = tuning}); };
+  for (const char* line :
+       {"halves_from +64 KiB", "segment +8 KiB", "flow_from +never", "slow_from +1 ns/KiB", "alone_from +never"})
+    EXPECT_TRUE(std::regex_search(shown(), std::regex(text("\n  ", line, "  [a-z]")))) << shown();
+  tuning.slow_from = 0;
+  tuning.alone_from = node::never;
+  for (const char* line : {"slow_from +always", "alone_from +always"})
+    EXPECT_TRUE(std::regex_search(shown(), std::regex(text("\n  ", line, "  [a-z]")))) << shown();
+}
+
 TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {
   const Words words{"all_reduce", "-c", "8", "-s", "core:4 pu:1", "-a", "ring", "--schedule", "--index", "1"};
   const std::string all = printed(words);

@@ -158,12 +158,18 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
   bytes("spread_from", measured->spread_from, "at this size, steps rotate through four places");
   bytes("stream_from", measured->stream_from, "at this size, a reduced output is written past the caches");
   bytes("drain_from", measured->drain_from, "at this size, an output that is only moved is written past the caches");
-  line("slow_from", measured->slow_from >= node::never ? "never" : text(measured->slow_from * 1024 / 1000, " ns/KiB"),
+  line("slow_from",
+       measured->slow_from >= node::never ? "never"
+       : measured->slow_from == 0         ? "always"
+                                          : text(measured->slow_from * 1024 / 1000, " ns/KiB"),
        "at this time of a write for another member, writes go past the caches");
   bytes("direct_from", measured->direct_from, "at this size, memory that all members reach is used in place");
   bytes("across_from", measured->across_from, "at this size, a block is read in the other process");
-  bytes("alone_from", measured->alone_from,
-        "below this size, the last member to arrive combines an all_reduce for all");
+  line("alone_from",
+       measured->alone_from >= node::never ? "always"
+       : measured->alone_from <= 1         ? "never"
+                                           : format_bytes(measured->alone_from),
+       "below this size, the last member to arrive combines an all_reduce for all");
   return all;
 }
 
