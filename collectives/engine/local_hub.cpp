@@ -8,6 +8,8 @@
 
 #include <ctime>
 
+#include "collectives/engine/round_rules.hpp"
+
 namespace lockstep::local {
 namespace {
 
@@ -28,8 +30,7 @@ void WakeBell::wake() {
 }
 
 void WakeBell::wait(std::uint32_t before, std::int64_t nanoseconds) {
-  constexpr std::int64_t second = 1'000'000'000;
-  const timespec longest{nanoseconds / second, nanoseconds % second};
+  const timespec longest = round_rules::to_timespec(nanoseconds);
   futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // for any result, the caller looks again
 }
 

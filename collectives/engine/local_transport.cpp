@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "collectives/engine/local_hub.hpp"
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -61,8 +62,7 @@ class LocalTransport final : public Transport {
   }
   bool can_regroup() const override { return true; }
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
-    const auto me = static_cast<int>(std::ranges::find(members, rank_) - members.begin());
-    return std::make_unique<LocalTransport>(hub_->side(members, number), me);
+    return std::make_unique<LocalTransport>(hub_->side(members, number), round_rules::rank_among(members, rank_));
   }
 
  private:
@@ -117,7 +117,7 @@ std::uint64_t key_of(const RoundTag& round_tag) {
 
 void LocalTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                           std::span<const ReceiveDescriptor> receives) {
-  if (abandoned_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
+  if (abandoned_) throw round_rules::transport_is_given_up();
   const std::uint64_t key = key_of(round_tag);
   if (static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
     lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
@@ -204,9 +204,7 @@ void LocalTransport::poll(int peer) {
 // Copies the message. Returns false if its sender took it back.
 bool LocalTransport::accept(int peer, LocalMessage& cell, const UnmatchedReceive& want) {
   if (cell.bytes != want.bytes) {
-    throw Error(Code::mismatch,
-                text("rank ", peer, " sent ", cell.bytes, " bytes to rank ", rank_, ", which receives ", want.bytes),
-                "let both sides of a message have the same count and type");
+    throw round_rules::mismatch(round_rules::length_mismatch(peer, cell.bytes, rank_, want.bytes));
   }
   LocalMessageState seen = LocalMessageState::posted;
   if (!cell.state.compare_exchange_strong(seen, LocalMessageState::copying, std::memory_order_acq_rel)) return false;

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <thread>
 
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/mpi/chunks.hpp"
 #include "collectives/mpi/transport.hpp"
 #include "topology/base/error.hpp"
@@ -74,7 +74,7 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   if (round_tag.is_exchange && static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
     lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
   MpiLane& lane = lanes_.at(static_cast<std::size_t>(round_tag.lane));
-  if (!lane.idle()) throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
+  if (!lane.idle()) throw round_rules::lane_is_busy(round_tag.lane);
   std::size_t in = 0;
   std::size_t out = 0;
   for (const ReceiveDescriptor& each : receives) in += count_parts(each.bytes);
@@ -288,8 +288,7 @@ std::optional<Transport::SmallMessage> MpiTransport::hear() {
 // Sleeps for the whole time, because MPI has no descriptor to wait for. Callers keep the time short. A signal ends it
 // early.
 void MpiTransport::sleep(std::int64_t nanoseconds) {
-  constexpr std::int64_t second = 1'000'000'000;
-  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
+  const timespec time = round_rules::to_timespec(nanoseconds);
   ::nanosleep(&time, nullptr);
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <utility>
 
+#include "collectives/engine/round_rules.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::simulated {
@@ -61,7 +62,7 @@ std::vector<int> SimulatedNetwork::take_woken() {
 void SimulatedNetwork::post(int number, RoundTag round_tag, std::span<const SendDescriptor> sends,
                             std::span<const ReceiveDescriptor> receives) {
   int& left = member(number).left[round_tag.lane];
-  if (left != 0) throw Error(Code::internal, text("lane ", round_tag.lane, " has a round already"));
+  if (left != 0) throw round_rules::lane_is_busy(round_tag.lane);
   const int channel = round_tag.is_exchange ? -1 : round_tag.lane;
   left = static_cast<int>(receives.size());
   for (const ReceiveDescriptor& each : receives) {
@@ -236,8 +237,7 @@ void SimulatedNetwork::take(const Delivery& taking) {
   const PendingReceive& wanted = taking.wanted;
   if (target.abandoned != taking.abandoned) return;
   if (sent.bytes != wanted.bytes) {
-    target.wrong = text("rank ", taking.source, " sent ", sent.bytes, " bytes to rank ", taking.target,
-                        ", which receives ", wanted.bytes);
+    target.wrong = round_rules::length_mismatch(taking.source, sent.bytes, taking.target, wanted.bytes);
   } else {
     if (sent.bytes > 0) std::memcpy(wanted.data, sent.waits ? sent.data : sent.copy.data(), sent.bytes);
     --target.left[wanted.lane];

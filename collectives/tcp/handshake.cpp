@@ -68,7 +68,7 @@ Handshake Handshake::called(Descriptor socket, std::shared_ptr<const Secret> key
 // Computes the proof of the caller, or of the called side with its verdict.
 Mac Handshake::proof(std::string_view of_what, std::uint32_t verdict) const {
   Writer words;
-  words.put("lockstep tcp").put(of_what).put(std::span<const std::byte>(from_.meeting));
+  words.put("lockstep tcp").put(of_what).put(std::span<const std::byte>(from_.communicator));
   words.put(from_.rank).put(to_rank_).put(channel_).put(verdict);
   words.put(std::span<const std::byte>(of_called_)).put(std::span<const std::byte>(of_caller_));
   return key_->mac(words.take());

@@ -22,7 +22,7 @@ using HandshakeNonce = std::array<std::byte, 16>;
 
 // Names a member: a rank of the communicator with this nonce.
 struct MemberId {
-  HandshakeNonce meeting{};
+  HandshakeNonce communicator{};
   std::uint32_t rank = 0;
   auto operator<=>(const MemberId&) const = default;  // NOLINT(modernize-use-nullptr): of the comparison itself
 };
@@ -50,7 +50,7 @@ class Handshake {
   int error() const { return error_; }
   // Describe the connection, once it is introduced: the caller, the called member, and the channel.
   const MemberId& from() const { return from_; }
-  MemberId to() const { return {from_.meeting, to_rank_}; }
+  MemberId to() const { return {from_.communicator, to_rank_}; }
   std::uint32_t channel() const { return channel_; }
   const Descriptor& socket() const { return socket_; }
   // Gives the socket away; the handshake is over then.

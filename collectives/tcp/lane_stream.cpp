@@ -11,9 +11,9 @@
 
 namespace lockstep::tcp {
 
-void LaneStream::forget() {
-  wants_.clear();
-  sending_.clear();
+void LaneStream::drop_posted() {
+  receives_.clear();
+  sends_.clear();
 }
 
 std::size_t LaneStream::take_kept(std::span<std::byte> into) {
@@ -38,7 +38,7 @@ bool LaneStream::begin_message(std::span<const std::byte> bytes, LaneProgress& o
   const std::span<const std::byte> rest = bytes.subspan(of_head);
   LaneHeader head;
   std::memcpy(&head, head_.data(), sizeof head);
-  const PostedReceive& want = wants_.front();
+  const PostedReceive& want = receives_.front();
   if (head.call_tag != want.call_tag || head.bytes != want.bytes) {
     kept_.insert(kept_.begin(), rest.begin(), rest.end());
     outcome.has_other_length = head.call_tag == want.call_tag;
@@ -66,17 +66,17 @@ void LaneStream::wake_from(std::size_t missing) {
 // early.
 LaneStream::LaneProgress LaneStream::receive(Window window) {
   LaneProgress outcome;
-  if (is_stuck_ && wants()) {  // another receive may want it now
+  if (is_stuck_ && is_receiving()) {  // another receive may want it now
     is_stuck_ = false;
     if (head_bytes_ == head_.size() && !begin_message({}, outcome)) return outcome;
   }
-  while (wants()) {
-    const PostedReceive& want = wants_.front();
+  while (is_receiving()) {
+    const PostedReceive& want = receives_.front();
     if (in_message_ && received_ == want.bytes) {
       in_message_ = false;
       head_bytes_ = 0;
       --want.left->receives;
-      wants_.pop_front();
+      receives_.pop_front();
       outcome.moved = true;
       continue;
     }
@@ -103,9 +103,9 @@ LaneStream::LaneProgress LaneStream::receive(Window window) {
 
 // Finds the send with bad memory among those that were written at once; the first one if none is known to be bad.
 BadMemory LaneStream::unreadable() const {
-  const PostedSend* bad = &sending_.front();
-  for (std::size_t i = sending_.size(); i-- > 0;) {
-    if (!is_mapped(sending_[i].from, sending_[i].head.bytes, Access::read)) bad = &sending_[i];
+  const PostedSend* bad = &sends_.front();
+  for (std::size_t i = sends_.size(); i-- > 0;) {
+    if (!is_mapped(sends_[i].from, sends_[i].head.bytes, Access::read)) bad = &sends_[i];
   }
   return {bad->from, bad->head.bytes, Access::read, bad->left};
 }
@@ -126,19 +126,19 @@ LaneStream::LaneProgress LaneStream::flush() {
       parts[count++] = {const_cast<std::byte*>(static_cast<const std::byte*>(from) + skipped), bytes - skipped};
       wanted += bytes - skipped;
     };
-    for (std::size_t i = 0; i < std::min(most, sending_.size()); ++i) {
-      add(&sending_[i].head, sizeof(LaneHeader));
-      add(sending_[i].from, sending_[i].head.bytes);
+    for (std::size_t i = 0; i < std::min(most, sends_.size()); ++i) {
+      add(&sends_[i].head, sizeof(LaneHeader));
+      add(sends_[i].from, sends_[i].head.bytes);
     }
     const IoResult moved = write(socket_, {parts.data(), count});
     outcome.moved = outcome.moved || moved.bytes > 0;
     outcome.is_over = moved.is_over;
     outcome.error = moved.error;
     if (moved.error == EFAULT) outcome.bad = unreadable();
-    for (sent_ += moved.bytes; is_sending() && sent_ >= sizeof(LaneHeader) + sending_.front().head.bytes;) {
-      sent_ -= sizeof(LaneHeader) + sending_.front().head.bytes;
-      --sending_.front().left->sends;
-      sending_.pop_front();
+    for (sent_ += moved.bytes; is_sending() && sent_ >= sizeof(LaneHeader) + sends_.front().head.bytes;) {
+      sent_ -= sizeof(LaneHeader) + sends_.front().head.bytes;
+      --sends_.front().left->sends;
+      sends_.pop_front();
     }
     if (moved.bytes < wanted) break;
   }

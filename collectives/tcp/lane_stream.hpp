@@ -7,47 +7,11 @@
 #include <optional>
 #include <span>
 
+#include "collectives/tcp/posted_messages.hpp"
 #include "collectives/tcp/queue.hpp"
 #include "collectives/tcp/socket.hpp"
-#include "topology/base/mapped.hpp"
 
 namespace lockstep::tcp {
-
-// Stands before every message on the wire.
-struct LaneHeader {
-  std::uint64_t call_tag;
-  std::uint64_t bytes;
-};
-
-// Counts the messages of a lane's round that are still under way. Streams count down as messages complete.
-struct PendingCounts {
-  std::size_t sends = 0;
-  std::size_t receives = 0;
-  bool none() const { return sends == 0 && receives == 0; }
-};
-
-// Describes a posted receive. The memory and `left` belong to the caller, and stay until the count drops.
-struct PostedReceive {
-  std::uint64_t call_tag;
-  std::byte* into;
-  std::size_t bytes;
-  PendingCounts* left;
-};
-
-// Describes a posted send, under the same rules as PostedReceive.
-struct PostedSend {
-  LaneHeader head;
-  const std::byte* from;
-  PendingCounts* left;
-};
-
-// Names the memory of a message that the kernel could not read or write.
-struct BadMemory {
-  const void* at;
-  std::size_t bytes;
-  Access access;
-  const PendingCounts* left;  // the round that posted it
-};
 
 // Sends and receives the messages of one lane, without blocking. One thread at a time may use it.
 class LaneStream {
@@ -56,19 +20,19 @@ class LaneStream {
   using Window = std::span<std::byte>;
 
   // Post a receive or a send; receive() and flush() do the work.
-  void want(const PostedReceive& want) { wants_.push_back(want); }
-  void send(const PostedSend& sending) { sending_.push_back(sending); }
-  // Takes ownership of the connection; take() gives it away.
+  void post_receive(const PostedReceive& want) { receives_.push_back(want); }
+  void post_send(const PostedSend& sending) { sends_.push_back(sending); }
+  // Takes ownership of the connection; release() gives it away.
   void open(Descriptor socket) { socket_ = std::move(socket); }
-  Descriptor take() { return std::move(socket_); }
+  Descriptor release() { return std::move(socket_); }
   const Descriptor& socket() const { return socket_; }
   bool is_open() const { return static_cast<bool>(socket_); }
-  bool wants() const { return !wants_.empty(); }
-  bool is_sending() const { return !sending_.empty(); }
+  bool is_receiving() const { return !receives_.empty(); }
+  bool is_sending() const { return !sends_.empty(); }
   // True if the next message belongs to another call, so there is nothing to wait for.
   bool is_stuck() const { return is_stuck_; }
   // Drops all posted sends and receives.
-  void forget();
+  void drop_posted();
 
   // Says how far receive() or flush() came. If a message has another length than its receive, `length` and `wanted` are
   // set.
@@ -95,8 +59,8 @@ class LaneStream {
   bool begin_message(std::span<const std::byte> bytes, LaneProgress& outcome);
 
   Descriptor socket_;
-  Queue<PostedReceive> wants_;
-  Queue<PostedSend> sending_;
+  Queue<PostedReceive> receives_;
+  Queue<PostedSend> sends_;
   std::size_t sent_ = 0;  // of the first message, with its header
   std::array<std::byte, sizeof(LaneHeader)> head_{};
   std::size_t head_bytes_ = 0;  // bytes of the header that are here

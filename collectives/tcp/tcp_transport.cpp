@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posts the rounds of the transport over sockets, moves its data, and sends and receives control messages.
+// Posts the rounds of the transport over sockets, waits for them, and leads each event to the connection of its peer.
 #include "collectives/tcp/tcp_transport.hpp"
 
 #include <poll.h>
@@ -7,253 +7,109 @@
 #include <algorithm>
 #include <utility>
 
-#include "collectives/engine/memory_fault.hpp"
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/tcp/transport.hpp"
 #include "topology/base/error.hpp"
-#include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace tcp {
 namespace {
 
-constexpr std::chrono::milliseconds last_words_take{100};  // to send them to a listening rank, or to receive them
-constexpr std::chrono::milliseconds looked_after{50};  // a rank that is awaited for so long has to show that it lives
-constexpr std::uint64_t channel_across = lane_count;
+constexpr std::chrono::milliseconds max_tell_all{100};  // for messages to ranks without a connection
+constexpr std::chrono::milliseconds watched_after{50};  // an awaited rank has to show that it lives
+constexpr std::uint64_t exchange_channel = lane_count;
 
 std::uint64_t channel_of(RoundTag round_tag) {
-  return round_tag.is_exchange ? channel_across : static_cast<std::uint64_t>(round_tag.lane);
+  return round_tag.is_exchange ? exchange_channel : static_cast<std::uint64_t>(round_tag.lane);
 }
 
 }  // namespace
 
-TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, Exchange& exchange, LostMemberLookup lost)
+TcpTransport::TcpTransport(std::shared_ptr<Tcp::Shared> shared, TcpMembers members, LostMemberLookup lookup)
     : shared_(std::move(shared)),
-      acceptor_(shared_->acceptor),
-      lost_(std::move(lost)),
-      doors_(place_to_wait()),
-      window_(window_bytes) {
-  me_.rank = static_cast<std::uint32_t>(exchange.rank());
-  meet(exchange);
-  open_doors();
-}
-
-// Exchanges the places of all ranks. The nonce of rank 0 names the communicator.
-void TcpTransport::meet(Exchange& exchange) {
-  HandshakeNonce nonce;
-  fill_random(nonce);
-  Writer mine;
-  acceptor_.place().write(mine);
-  mine.put(std::span<const std::byte>(nonce));
-  Roster::introduce(mine, shared_->label.empty() ? to_text(acceptor_.place()) : shared_->label);
-  const auto all = exchange.all_gather("addresses of members", mine.take());
-  places_.reserve(all.size());
-  for (const Bytes& each : all) {
-    Reader reader(each);
-    places_.push_back(ListeningAddress::read(reader));
-    const Bytes theirs = reader.get_bytes();
-    if (theirs.size() != nonce.size()) throw Error(Code::bad_message, "a nonce of another length");
-    if (places_.size() == 1) std::copy(theirs.begin(), theirs.end(), me_.meeting.begin());
-    roster_.add(reader);
-  }
-}
+      members_(std::move(members)),
+      failures_(*shared_, members_, std::move(lookup)),
+      connections_(*shared_, members_, failures_, poll_),
+      data_(members_, failures_, connections_, poll_, errors_),
+      control_(members_, failures_, connections_, poll_, errors_) {}
 
 TcpTransport::~TcpTransport() {
   const std::lock_guard lock(mutex_);
   try {
-    Acceptor::LastWords last;
-    WordStream others;
-    if (!last_words_.empty()) others.say(last_words_);
-    others.say_farewell();
-    last.others = others.take().second;
-    for (auto& [number, one] : peers_) see_off(number, *one, last);
-    acceptor_.close(me_, words_channel, std::move(last));
+    data_.close(shared_->acceptor);
+    shared_->acceptor.close(members_.self(), control_channel, control_.close(shared_->acceptor));
   } catch (const std::bad_alloc&) {
     return;  // callers receive nothing then
   }
 }
 
-// Sees to it that the last messages reach the others, and that their unread messages cause no reset.
-void TcpTransport::see_off(int number, TcpPeer& one, Acceptor::LastWords& last) {
-  for (LaneStream& lane : one.lanes) {
-    if (lane.is_open() && has_unread(lane.socket())) acceptor_.see_off(lane.take(), {});
-  }
-  const bool is_open = one.words.is_open();
-  const ConnectionState link = one.links[words_channel];
-  if (link == ConnectionState::over || (!is_open && link != ConnectionState::calling && !one.words.has_unsent()))
-    return;
-  if (!is_open && !last_words_.empty()) one.words.say(last_words_);
-  one.words.say_farewell();
-  one.words.flush();
-  auto [socket, rest] = one.words.take();
-  if (is_open) return acceptor_.see_off(std::move(socket), std::move(rest));
-  const auto calling = std::ranges::find_if(calling_, [&](const auto& each) {
-    const EpollEntry& door = at_.at(each.first);
-    return door.peer == number && door.channel == words_channel;
-  });
-  last.own[static_cast<std::uint32_t>(number)] = rest;  // in case the other side's connection counts
-  if (calling == calling_.end()) return;
-  unwatch(calling->second.shake.socket());
-  acceptor_.see_off(std::move(calling->second.shake), std::move(rest));
-  calling_.erase(calling);
+std::unique_ptr<Transport> TcpTransport::regroup(std::span<const int> members, std::uint64_t number) {
+  const std::lock_guard lock(mutex_);
+  return std::make_unique<TcpTransport>(shared_, members_.among(members, number, *shared_->acceptor.key()),
+                                        LostMemberLookup{});
 }
 
-TcpTransport::TcpPeer& TcpTransport::peer(int number) {
-  std::unique_ptr<TcpPeer>& one = peers_[number];
-  if (!one) one = std::make_unique<TcpPeer>();
-  return *one;
-}
-
-void TcpTransport::post_own(const SelfMessage& own) {
-  const bool sends = own.into == nullptr;
-  const auto other = std::ranges::find_if(own_, [&](const SelfMessage& each) {
-    return each.channel == own.channel && each.call_tag == own.call_tag && (each.into == nullptr) != sends;
-  });
-  if (other == own_.end()) {
-    own_.push_back(own);
-    return;
-  }
-  const SelfMessage& from = sends ? own : *other;
-  const SelfMessage& to = sends ? *other : own;
-  if (from.bytes != to.bytes) {
-    wrong_ = text("rank ", me_.rank, " sent ", from.bytes, " bytes to itself, where it receives ", to.bytes);
-    return;
-  }
-  if (from.bytes > 0) std::memcpy(to.into, from.from, from.bytes);
-  --from.left->sends;
-  --to.left->receives;
-  own_.erase(other);
-}
-
-void TcpTransport::post_to(const SendDescriptor& each, RoundTag round_tag, LaneRound& round) {
+void TcpTransport::post_send(const SendDescriptor& each, RoundTag round_tag, LaneRound& round) {
   const auto* const from = static_cast<const std::byte*>(each.data);
   if (each.peer == rank())
-    return post_own({channel_of(round_tag), round_tag.call_tag, from, nullptr, each.bytes, &round.left});
+    return to_self_.post({channel_of(round_tag), round_tag.call_tag, from, nullptr, each.bytes, &round.left}, rank(),
+                         errors_);
   const PostedSend sending{{round_tag.call_tag, each.bytes}, from, &round.left};
-  TcpPeer& to = peer(each.peer);
-  if (round_tag.is_exchange) {
-    to.words.send(sending);
-    reach(each.peer, words_channel);
-    flush_words(each.peer);
-    return;
-  }
-  to.lanes[static_cast<std::size_t>(round_tag.lane)].send(sending);
-  reach(each.peer, static_cast<std::uint32_t>(round_tag.lane));
+  if (round_tag.is_exchange) return control_.post_send(each.peer, sending);
+  data_.post_send(each.peer, static_cast<std::size_t>(round_tag.lane), sending);
 }
 
-void TcpTransport::post_from(const ReceiveDescriptor& each, RoundTag round_tag, LaneRound& round) {
+void TcpTransport::post_receive(const ReceiveDescriptor& each, RoundTag round_tag, LaneRound& round) {
   static std::byte nowhere;  // an empty message may have no address
   auto* const into = each.data == nullptr ? &nowhere : static_cast<std::byte*>(each.data);
   if (each.peer == rank())
-    return post_own({channel_of(round_tag), round_tag.call_tag, nullptr, into, each.bytes, &round.left});
+    return to_self_.post({channel_of(round_tag), round_tag.call_tag, nullptr, into, each.bytes, &round.left}, rank(),
+                         errors_);
   const PostedReceive want{round_tag.call_tag, into, each.bytes, &round.left};
-  TcpPeer& from = peer(each.peer);
-  if (!round_tag.is_exchange) return from.lanes[static_cast<std::size_t>(round_tag.lane)].want(want);
-  from.words.want(want);
-  flush_words(each.peer);  // the message may be offered already
+  if (round_tag.is_exchange) return control_.post_receive(each.peer, want);
+  data_.post_receive(each.peer, static_cast<std::size_t>(round_tag.lane), want);
 }
 
 void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                         std::span<const ReceiveDescriptor> receives) {
   const std::lock_guard lock(mutex_);
-  if (is_given_up_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
-  while (static_cast<std::size_t>(round_tag.lane) >= rounds_.size()) rounds_.emplace_back();
-  LaneRound& round = rounds_[static_cast<std::size_t>(round_tag.lane)];
-  if (!round.left.none()) throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
+  if (is_given_up_) throw round_rules::transport_is_given_up();
+  const auto lane = static_cast<std::size_t>(round_tag.lane);
+  while (lane >= rounds_.size()) rounds_.emplace_back();
+  LaneRound& round = rounds_[lane];
+  if (!round.left.none()) throw round_rules::lane_is_busy(round_tag.lane);
   round.left = {sends.size(), receives.size()};
-  round.call_tag = round_tag.call_tag;
-  round.across = round_tag.is_exchange;
+  round.is_exchange = round_tag.is_exchange;
   round.begun = {};
-  round.is_looked_after = false;
+  round.is_watched = false;
   round.peers.clear();
-  for (const ReceiveDescriptor& each : receives) post_from(each, round_tag, round);
-  for (const SendDescriptor& each : sends) post_to(each, round_tag, round);
+  for (const ReceiveDescriptor& each : receives) post_receive(each, round_tag, round);
+  for (const SendDescriptor& each : sends) post_send(each, round_tag, round);
   for (const ReceiveDescriptor& each : receives) round.peers.push_back(each.peer);
   for (const SendDescriptor& each : sends) round.peers.push_back(each.peer);
   std::ranges::sort(round.peers);
   round.peers.erase(std::unique(round.peers.begin(), round.peers.end()), round.peers.end());
   std::erase(round.peers, rank());
   if (round_tag.is_exchange) return;
-  for (const int number : round.peers) {
-    LaneStream& lane = peer(number).lanes[static_cast<std::size_t>(round_tag.lane)];
-    if (lane.is_open() && lane.is_sending()) lane.flush();
-  }
+  for (const int each : round.peers) data_.flush(each, lane);
   if (is_under_way()) hook_.busy();
-}
-
-// True if connections are being made, or bytes are not with the kernel yet. Those go on while this thread waits for
-// something else.
-bool TcpTransport::is_under_way() const {
-  return !calling_.empty() || std::ranges::any_of(peers_, [](const auto& each) {
-    const auto& [number, one] = each;
-    return one->words.has_unsent() ||
-           std::ranges::any_of(one->lanes, [](const LaneStream& lane) { return lane.is_sending(); });
-  });
-}
-
-void TcpTransport::move_beside() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  call_again_for_room();
-  look_at_doors();
-  for (auto& [number, one] : peers_) {
-    for (int lane = 0; lane < lane_count; ++lane) {
-      LaneStream& stream = one->lanes[static_cast<std::size_t>(lane)];
-      if (!stream.is_sending() || !stream.is_open()) continue;
-      const auto outcome = stream.flush();
-      if (outcome.bad) bad_ = outcome.bad;
-      if (outcome.is_over) close_lane(number, lane, outcome.error);
-    }
-  }
-  if (!is_under_way()) hook_.idle();
-}
-
-// Keeps the round under way if a connection has ended: control messages tell which rank is gone, and why.
-void TcpTransport::move(int number, int lane) {
-  TcpPeer& one = peer(number);
-  LaneStream& stream = one.lanes[static_cast<std::size_t>(lane)];
-  if (!stream.is_open()) {
-    if (stream.is_sending()) reach(number, static_cast<std::uint32_t>(lane));
-    return;
-  }
-  LaneStream::LaneProgress sent;
-  if (stream.is_sending()) sent = stream.flush();
-  bool is_over = sent.is_over;
-  int error = sent.error;
-  if (sent.bad) bad_ = sent.bad;
-  if (stream.wants()) {
-    const auto outcome = stream.receive(window_);
-    if (outcome.has_other_length && wrong_.empty())
-      wrong_ = text("rank ", number, " sent ", outcome.length, " bytes to rank ", me_.rank, ", which receives ",
-                    outcome.wanted);
-    if (outcome.bad) bad_ = outcome.bad;
-    is_over = is_over || outcome.is_over;
-    if (error == 0) error = outcome.error;
-  }
-  if (is_over) close_lane(number, lane, error);
 }
 
 bool TcpTransport::done(int number) {
   const std::lock_guard lock(mutex_);
-  LaneRound& round = rounds_[static_cast<std::size_t>(number)];
+  const auto lane = static_cast<std::size_t>(number);
+  LaneRound& round = rounds_[lane];
   if (round.left.none()) return true;
-  bool waits_at_doors = round.across;
-  if (!round.across) {
+  bool needs_events = round.is_exchange;
+  if (!round.is_exchange) {
     for (const int each : round.peers) {
-      move(each, number);
-      waits_at_doors = waits_at_doors || !peer(each).lanes[static_cast<std::size_t>(number)].is_open();
+      const bool is_open = data_.move(each, lane);
+      needs_events = needs_events || !is_open;
     }
   }
-  if (waits_at_doors && !round.left.none()) look_at_doors();
-  if (round.across) {
-    for (const int each : round.peers) {
-      const auto& other = peer(each).words.other_length();
-      if (other && wrong_.empty())
-        wrong_ =
-            text("rank ", each, " sent ", other->sent, " bytes to rank ", me_.rank, ", which receives ", other->wanted);
-    }
-  }
-  if (bad_ && bad_->left == &round.left) throw MemoryFault(bad_->at, bad_->bytes, bad_->access);
-  if (!wrong_.empty()) throw Error(Code::mismatch, wrong_, "let both sides of a message have the same count and type");
+  if (needs_events && !round.left.none()) handle_events();
+  if (round.is_exchange) control_.check_lengths(round.peers);
+  errors_.check(round.left);
   return round.left.none();
 }
 
@@ -261,129 +117,181 @@ bool TcpTransport::done(int number) {
 bool TcpTransport::abandon() {
   const std::lock_guard lock(mutex_);
   is_given_up_ = true;
-  for (auto& [number, one] : peers_) {
-    for (int lane = 0; lane < lane_count; ++lane) {
-      one->lanes[static_cast<std::size_t>(lane)].forget();
-      close_lane(number, lane, 0);
-    }
-    one->words.forget();
-  }
+  connections_.give_up_data();
+  data_.give_up();
+  control_.give_up();
   for (LaneRound& round : rounds_) round.left = {};
-  own_.clear();
+  to_self_.drop_posted();
   return true;
 }
 
-// Watches only ranks that are awaited for long, because that takes one more connection.
-void TcpTransport::look_after(LaneRound& round) {
-  if (round.left.none() || round.is_looked_after) return;
-  const auto now = Clock::now();
-  if (round.begun == Clock::time_point{}) round.begun = now;
-  if (now - round.begun < looked_after) return;
-  round.is_looked_after = true;
-  for (const int each : round.peers) reach(each, words_channel);
+void TcpTransport::handle_events() {
+  poll_.handle_events(
+      [this](int descriptor, const EventKey& key, std::uint32_t events) { handle_event(descriptor, key, events); });
 }
 
-// Returns nothing to wait for if a message is here already.
-std::vector<pollfd> TcpTransport::what_to_wait_for() {
+void TcpTransport::handle_event(int descriptor, const EventKey& key, std::uint32_t events) {
+  switch (key.source) {
+    case EventSource::acceptor:
+      return shared_->acceptor.progress();
+    case EventSource::incoming:
+      while (auto opened = connections_.accept_next()) open(std::move(*opened));
+      return;
+    case EventSource::handshake:
+      if (auto opened = connections_.advance(descriptor)) open(std::move(*opened));
+      return;
+    case EventSource::control:
+      return control_.move(key.peer);
+    case EventSource::process:
+      return control_.end_process(descriptor);
+    case EventSource::lane:
+      if ((events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) data_.stop_watching(key.peer, key.channel);
+  }
+}
+
+void TcpTransport::open(OpenedConnection connection) {
+  if (connection.channel == control_channel) return control_.open(connection.peer, std::move(connection.socket));
+  data_.open(connection.peer, connection.channel, std::move(connection.socket));
+}
+
+bool TcpTransport::is_under_way() const {
+  return connections_.is_connecting() || control_.has_unsent() || data_.is_sending();
+}
+
+void TcpTransport::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;
+  connections_.retry();
+  handle_events();
+  data_.flush_all();
+  if (!is_under_way()) hook_.idle();
+}
+
+// Watches only ranks that are awaited for long, because that takes one more connection.
+void TcpTransport::watch_peers(LaneRound& round) {
+  if (round.left.none() || round.is_watched) return;
+  const auto now = Clock::now();
+  if (round.begun == Clock::time_point{}) round.begun = now;
+  if (now - round.begun < watched_after) return;
+  round.is_watched = true;
+  for (const int each : round.peers) connections_.connect(each, control_channel);
+}
+
+std::vector<pollfd> TcpTransport::awaited_descriptors() {
   const std::lock_guard lock(mutex_);
-  if (!heard_.empty()) return {};
+  if (control_.has_next()) return {};
   std::vector<pollfd> awaited = std::exchange(spare_, {});
   awaited.clear();
-  awaited.push_back({doors_.get(), POLLIN, 0});
+  awaited.push_back({poll_.descriptor().get(), POLLIN, 0});
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
     LaneRound& round = rounds_[lane];
-    look_after(round);
-    if (round.left.none() || round.across) continue;
-    for (const int each : round.peers) {
-      const LaneStream& stream = peer(each).lanes[lane];
-      if (!stream.is_open()) continue;
-      const int events = (stream.wants() && !stream.is_stuck() ? POLLIN : 0) | (stream.is_sending() ? POLLOUT : 0);
-      if (events != 0) awaited.push_back({stream.socket().get(), static_cast<short>(events), 0});
-    }
+    watch_peers(round);
+    if (!round.left.none() && !round.is_exchange) data_.add_awaited(lane, round.peers, awaited);
   }
   return awaited;
 }
 
 void TcpTransport::sleep(std::int64_t nanoseconds) {
-  std::vector<pollfd> awaited = what_to_wait_for();
+  std::vector<pollfd> awaited = awaited_descriptors();
   if (awaited.empty()) return;
-  constexpr std::int64_t second = 1'000'000'000;
-  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
+  const timespec time = round_rules::to_timespec(nanoseconds);
   ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
   const std::lock_guard lock(mutex_);
   spare_ = std::move(awaited);
 }
 
-void TcpTransport::tell(int number, Bytes bytes) {
+void TcpTransport::tell(int peer, Bytes bytes) {
   const std::lock_guard lock(mutex_);
-  if (number == rank()) {
-    heard_.push_back({number, std::move(bytes)});
-    return;
-  }
-  TcpPeer& to = peer(number);
-  if (to.has_left || to.links[words_channel] == ConnectionState::over) return;  // nobody could receive it
-  to.words.say(std::move(bytes));
-  reach(number, words_channel);
-  flush_words(number);
+  control_.tell(peer, std::move(bytes));
   if (is_under_way()) hook_.busy();
 }
 
-bool TcpTransport::is_said(int number) {
+bool TcpTransport::is_said(int peer) {
   const std::lock_guard lock(mutex_);
-  const auto to = peers_.find(number);
-  if (to == peers_.end()) return true;
-  const TcpPeer& one = *to->second;
-  return !one.words.has_unsent() || one.has_left || one.links[words_channel] == ConnectionState::over;
+  return control_.is_told(peer);
 }
 
 // Waits a little after a failure: a rank that has failed may be in no further call that would move its messages.
 void TcpTransport::tell_all(const Bytes& bytes) {
   Transport::tell_all(bytes);
-  const auto until = Clock::now() + last_words_take;
+  const auto until = Clock::now() + max_tell_all;
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (!is_given_up_) return;
-      call_again_for_room();
-      look_at_doors();
+      connections_.retry();
+      handle_events();
       if (!is_under_way() || Clock::now() > until) return;
     }
-    pollfd doors{doors_.get(), POLLIN, 0};
-    ::poll(&doors, 1, 1);
+    pollfd events{poll_.descriptor().get(), POLLIN, 0};
+    ::poll(&events, 1, 1);
   }
-}
-
-std::optional<Transport::SmallMessage> TcpTransport::next_heard() {
-  if (heard_.empty()) return std::nullopt;
-  SmallMessage next = std::move(heard_.front());
-  heard_.pop_front();
-  return next;
 }
 
 // Looks for messages before losses, because the last message of a lost rank says more.
 std::optional<Transport::SmallMessage> TcpTransport::hear() {
   const std::lock_guard lock(mutex_);
-  if (auto next = next_heard()) return next;
-  look_for_lost();
-  look_at_doors();
-  look_at_hosts();
-  if (auto next = next_heard()) return next;
-  look_for_breaks();
-  look_for_room();
-  if (loss_ && !told_of_loss_) say_loss();
+  if (auto next = control_.next()) return next;
+  failures_.ask_lookup();
+  handle_events();
+  check_hosts();
+  if (auto next = control_.next()) return next;
+  data_.check_broken(rounds_);
+  check_descriptors();
+  failures_.report_loss();
   return std::nullopt;
 }
 
-// Tells connected ranks now; others get the last words when they call.
+// If data is under way, the kernel does not probe the host, and would resend the data for a quarter of an hour. So this
+// asks the kernel how long each host has not answered.
+void TcpTransport::check_hosts() {
+  constexpr std::chrono::milliseconds between_checks{500};
+  const auto now = Clock::now();
+  if (now - hosts_checked_at_ < between_checks) return;
+  hosts_checked_at_ = now;
+  connections_.for_each_peer([this](int peer) {
+    if (!failures_.is_here(peer)) return;
+    bool is_awaited = false;
+    auto last = std::chrono::milliseconds::max();
+    const auto ask = [&](const Descriptor& socket) {
+      const auto answers = answers_of(socket);
+      is_awaited = is_awaited || (answers && answers->are_awaited);
+      if (answers) last = std::min(last, answers->last);
+    };
+    if (const Descriptor* const socket = control_.socket_of(peer)) ask(*socket);
+    data_.for_each_socket(peer, ask);
+    failures_.note_silence(peer, is_awaited ? last : std::chrono::milliseconds(0));
+  });
+}
+
+// Throws if this process lacks descriptors, since a round that needs a connection would wait forever.
+void TcpTransport::check_descriptors() {
+  constexpr std::string_view remedy = "raise the limit of open files (ulimit -Hn), or open fewer in this process";
+  connections_.retry();
+  const int cannot_connect = connections_.lasting_shortage();
+  const int cannot_accept = shared_->acceptor.accept_error();
+  if ((cannot_connect == 0 && cannot_accept == 0) || is_given_up_) return;
+  for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
+    const LaneRound& round = rounds_[lane];
+    const auto channel = round.is_exchange ? control_channel : static_cast<std::uint32_t>(lane);
+    const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
+      return connections_.state(each, channel) != ConnectionState::open;
+    });
+    if (!lacks_one) continue;
+    if (cannot_connect != 0) throw system_error("making a connection to another member", cannot_connect, remedy);
+    throw system_error("letting in other members, who call", cannot_accept, remedy);
+  }
+}
+
+// Tells connected ranks now; others get the message when they call.
 void TcpTransport::leave(const Bytes& last_words) {
   const std::lock_guard lock(mutex_);
-  if (last_words.empty()) return;
-  for (auto& [number, one] : peers_) {
-    if (!one->words.is_open()) continue;
-    one->words.say(last_words);
-    flush_words(number);
-  }
-  last_words_ = last_words;
+  if (!last_words.empty()) control_.leave(last_words);
+}
+
+Transport::Fate TcpTransport::fate(int peer) {
+  const std::lock_guard lock(mutex_);
+  return failures_.fate(peer);
 }
 
 }  // namespace tcp
@@ -405,7 +313,8 @@ Tcp::~Tcp() = default;
 bool Tcp::has_lost() const { return shared_->has_lost; }
 
 std::unique_ptr<Transport> Tcp::transport(Exchange& exchange, LostMemberLookup lost) {
-  return std::make_unique<tcp::TcpTransport>(shared_, exchange, std::move(lost));
+  return std::make_unique<tcp::TcpTransport>(
+      shared_, tcp::TcpMembers(shared_->acceptor.address(), shared_->label, exchange), std::move(lost));
 }
 
 }  // namespace lockstep

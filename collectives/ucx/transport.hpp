@@ -38,7 +38,7 @@ namespace ucx {
 inline constexpr int lane_count = 16;
 inline constexpr std::chrono::milliseconds last_words_take{100};
 
-// Implements Transport over UCX. A mutex protects the data worker, because another thread that waits may move it.
+// Implements Transport over UCX. A mutex protects it, because another thread that waits may move its data.
 class UcxTransport final : public Transport {
  public:
   // Connects to all members of the exchange; all of them call it together. Throws Error stall, peer_failed or system.

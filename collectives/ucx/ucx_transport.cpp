@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/ucx/transport.hpp"
 #include "topology/base/error.hpp"
-#include "topology/base/text.hpp"
 
 namespace lockstep {
 
@@ -54,8 +54,7 @@ bool UcxTransport::receive(const Worker::Arrival& arrival) {
 
 void UcxTransport::accept(int peer, const UcxReceive& want, std::size_t bytes, const void* data, void* far_data) {
   if (bytes != want.bytes) {
-    if (wrong_.empty())
-      wrong_ = text("rank ", peer, " sent ", bytes, " bytes to rank ", rank_, ", which receives ", want.bytes);
+    if (wrong_.empty()) wrong_ = round_rules::length_mismatch(peer, bytes, rank_, want.bytes);
     want.operation->state = UcxOperationState::failed;
     return;
   }
@@ -82,12 +81,11 @@ void UcxTransport::want(int peer, const UcxReceive& want) {
 void UcxTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                         std::span<const ReceiveDescriptor> receives) {
   const std::lock_guard lock(mutex_);
-  if (!data_) throw Error(Code::internal, "messages were posted on a transport that has been given up");
+  if (!data_) throw round_rules::transport_is_given_up();
   while (static_cast<std::size_t>(round_tag.lane) >= lanes_.size()) lanes_.emplace_back();
   UcxLane& lane = lanes_[static_cast<std::size_t>(round_tag.lane)];
   const auto channel = static_cast<std::uint64_t>(round_tag.is_exchange ? lane_count : round_tag.lane);
-  if (!lane.sends.empty() || !lane.receives.empty())
-    throw Error(Code::internal, text("lane ", round_tag.lane, " has a round under way"));
+  if (!lane.sends.empty() || !lane.receives.empty()) throw round_rules::lane_is_busy(round_tag.lane);
   lane.receives.assign(receives.size(), UcxOperation{UcxOperationState::flying});
   lane.sends.resize(sends.size());
   for (std::size_t i = 0; i < receives.size(); ++i)
@@ -121,7 +119,7 @@ bool UcxTransport::done(int number) {
   for (int turns = 0; turns < most && !is_over() && wrong_.empty(); ++turns) {
     if (!data_->progress()) break;
   }
-  if (!wrong_.empty()) throw Error(Code::mismatch, wrong_, "let both sides of a message have the same count and type");
+  if (!wrong_.empty()) throw round_rules::mismatch(wrong_);
   if (!is_over()) return false;
   lane.sends.clear();
   lane.receives.clear();
@@ -150,12 +148,14 @@ bool UcxTransport::abandon() {
 }
 
 void UcxTransport::sleep(std::int64_t nanoseconds) {
-  if (!heard_.empty() || !words_->arm() || (data_ && !data_->arm())) return;
-  std::array<pollfd, 2> doors = {pollfd{words_->descriptor(), POLLIN, 0},
-                                 pollfd{data_ ? data_->descriptor() : -1, POLLIN, 0}};
-  constexpr std::int64_t second = 1'000'000'000;
-  const timespec time{static_cast<std::time_t>(nanoseconds / second), static_cast<long>(nanoseconds % second)};
-  ::ppoll(doors.data(), doors.size(), &time, nullptr);
+  std::array<pollfd, 2> awaited{};
+  {
+    const std::lock_guard lock(mutex_);
+    if (!heard_.empty() || !words_->arm() || (data_ && !data_->arm())) return;
+    awaited = {pollfd{words_->descriptor(), POLLIN, 0}, pollfd{data_ ? data_->descriptor() : -1, POLLIN, 0}};
+  }
+  const timespec time = round_rules::to_timespec(nanoseconds);
+  ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
 }
 
 UcxTransport::~UcxTransport() {

@@ -136,6 +136,7 @@ std::string UcxTransport::silent_ones() const {
 }
 
 void UcxTransport::tell(int peer, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
   if (peer == rank_) {
     heard_.push_back({rank_, std::move(bytes)});
     return;
@@ -145,6 +146,7 @@ void UcxTransport::tell(int peer, Bytes bytes) {
 
 // True if all control messages are sent, also those to other members.
 bool UcxTransport::is_said(int) {
+  const std::lock_guard lock(mutex_);
   return std::ranges::none_of(
       telling_, [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; });
 }
@@ -173,6 +175,7 @@ void UcxTransport::hear_word(const Worker::Arrival& arrival) {
 
 std::optional<Transport::SmallMessage> UcxTransport::hear() {
   constexpr unsigned between_looks = 16;
+  const std::lock_guard lock(mutex_);
   if (lost_ && !who_is_lost_ && turns_++ % between_looks == 0) {
     who_is_lost_ = lost_();
     lost_at_ = std::chrono::steady_clock::now();

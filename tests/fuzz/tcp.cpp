@@ -9,8 +9,8 @@
 #include <numeric>
 #include <vector>
 
+#include "collectives/tcp/control_stream.hpp"
 #include "collectives/tcp/handshake.hpp"
-#include "collectives/tcp/word_stream.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
 namespace {
@@ -69,22 +69,22 @@ void read_lane(std::string_view bytes, std::size_t piece) {
   std::array<Wanted, 3> wanted;
   for (Wanted& each : wanted) {
     each.left.receives = 1;
-    lane.want({1, each.into(), Wanted::bytes, &each.left});
+    lane.post_receive({1, each.into(), Wanted::bytes, &each.left});
   }
   std::array<std::byte, 40> window{};
   say(std::move(wire), bytes, piece, [&] { lane.receive(window); });
   for (const Wanted& each : wanted) fuzz::require(each.is_whole());
 }
 
-void read_words(std::string_view bytes, std::size_t piece) {
+void read_control(std::string_view bytes, std::size_t piece) {
   auto [mine, wire] = joined();
-  WordStream stream;
+  ControlStream stream;
   stream.open(std::move(mine));
   std::array<Wanted, 3> wanted;
   std::uint64_t call_tag = 0;
   for (Wanted& each : wanted) {
     each.left.receives = 1;
-    stream.want({call_tag++, each.into(), Wanted::bytes, &each.left});
+    stream.post_receive({call_tag++, each.into(), Wanted::bytes, &each.left});
   }
   std::vector<Bytes> words;
   bool is_over = false;
@@ -110,6 +110,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (how % 4 == 0) shake(false, rest, piece);
     if (how % 4 == 1) shake(true, rest, piece);
     if (how % 4 == 2) read_lane(rest, piece);
-    if (how % 4 == 3) read_words(rest, piece);
+    if (how % 4 == 3) read_control(rest, piece);
   });
 }

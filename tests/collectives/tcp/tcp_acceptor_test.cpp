@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "collectives/tcp/acceptor.hpp"
-#include "collectives/tcp/word_stream.hpp"
+#include "collectives/tcp/control_stream.hpp"
 #include "tests/collectives/tcp/tcp_wires.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -18,28 +18,28 @@ class Receptions : public testing::Test {
   static constexpr std::uint32_t channel = 4;
   Handshake call(std::uint32_t from, std::uint32_t to, std::uint32_t on = channel) {
     int error = 0;
-    auto socket = connect(acceptor.place(), is_near, error);
+    auto socket = connect(acceptor.address(), is_near, error);
     EXPECT_TRUE(socket) << error;
     return Handshake::calling(std::move(*socket), key(), member_id(from), to, on);
   }
   HandshakeState end_of(Handshake& shake) {
     for (int i = 0; i < 2000 && shake.advance() == HandshakeState::under_way; ++i) {
-      acceptor.move();
+      acceptor.progress();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     return shake.state();
   }
   static Bytes frames_of(std::string_view word) {
-    WordStream stream;
-    stream.say(to_bytes(word));
-    stream.say_farewell();
-    return stream.take().second;
+    ControlStream stream;
+    stream.post_control(to_bytes(word));
+    stream.post_farewell();
+    return stream.release().second;
   }
   static std::string heard_on(Descriptor socket) {
-    WordStream stream;
+    ControlStream stream;
     stream.open(std::move(socket));
     std::vector<Bytes> words;
-    for (int i = 0; i < 2000 && !stream.has_heard_farewell(); ++i) {
+    for (int i = 0; i < 2000 && !stream.has_farewell(); ++i) {
       stream.receive(words);
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -54,7 +54,7 @@ TEST_F(Receptions, LeadCallersToWhomTheyWantAlsoBeforeThatOneIsThere) {
     is_near = near;
     auto early = call(1, near ? 7 : 8);
     for (int i = 0; i < 20; ++i) {
-      acceptor.move();
+      acceptor.progress();
       EXPECT_EQ(early.advance(), HandshakeState::under_way);
     }
     const auto callers = acceptor.open(member_id(near ? 7 : 8));
@@ -63,7 +63,7 @@ TEST_F(Receptions, LeadCallersToWhomTheyWantAlsoBeforeThatOneIsThere) {
     std::vector<Handshake> come;
     for (int i = 0; i < 2000 && come.size() < 2; ++i) {
       late.advance();
-      acceptor.move();
+      acceptor.progress();
       for (Handshake& each : callers->take()) come.push_back(std::move(each));
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -97,7 +97,7 @@ TEST_F(Receptions, TellThemAlsoToWhoHasCalledBeforeAndWasNotHeard) {
   auto first = call(1, 7);
   for (int i = 0; i < 100; ++i) {
     first.advance();
-    acceptor.move();
+    acceptor.progress();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   ASSERT_EQ(first.state(), HandshakeState::under_way);  // nobody has taken it
@@ -110,20 +110,20 @@ TEST_F(Receptions, BringToItsEndWhatAMemberWasAboutToSay) {
   Acceptor other("127.0.0.1", false, key());
   const auto callers = acceptor.open(member_id(7));
   int error = 0;
-  auto socket = connect(acceptor.place(), false, error);
+  auto socket = connect(acceptor.address(), false, error);
   ASSERT_TRUE(socket);
-  other.see_off(Handshake::calling(std::move(*socket), key(), member_id(1), 7, channel), frames_of("at last"));
+  other.close_connection(Handshake::calling(std::move(*socket), key(), member_id(1), 7, channel), frames_of("at last"));
   std::vector<Handshake> come;
   for (int i = 0; i < 2000 && come.empty(); ++i) {
-    other.move();
-    acceptor.move();
+    other.progress();
+    acceptor.progress();
     come = callers->take();
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
   ASSERT_EQ(come.size(), 1U);
   come[0].answer(true);
   ASSERT_EQ(come[0].advance(), HandshakeState::taken);
-  other.move();
+  other.progress();
   EXPECT_EQ(heard_on(come[0].take()), "at last");
 }
 
@@ -136,7 +136,7 @@ TEST_F(Receptions, LimitOfLiveCommunicatorsIsNamed) {
     for (std::uint32_t number = 0; living.size() < more_than_any; ++number) {
       Descriptor place = made([] { return ::epoll_create1(EPOLL_CLOEXEC); });
       ASSERT_TRUE(place);
-      acceptor.let_wait(place);
+      acceptor.add_to(place);
       living.emplace_back(std::move(place), acceptor.open(member_id(number)));
     }
   } catch (const Error& error) {
@@ -150,7 +150,7 @@ TEST_F(Receptions, LimitOfLiveCommunicatorsIsNamed) {
 TEST_F(Receptions, DoNotBelieveStrangers) {
   const auto callers = acceptor.open(member_id(7));
   int error = 0;
-  auto socket = connect(acceptor.place(), false, error);
+  auto socket = connect(acceptor.address(), false, error);
   ASSERT_TRUE(socket);
   auto stranger = Handshake::calling(std::move(*socket), key(9), member_id(1), 7, channel);
   EXPECT_EQ(end_of(stranger), HandshakeState::failed);
@@ -163,27 +163,27 @@ TEST_F(Receptions, LookOnlyAtStrangersThatSpeak) {
   std::vector<Descriptor> silent;
   int error = 0;
   for (std::size_t i = 0; i < number; ++i) {
-    auto socket = connect(acceptor.place(), i % 2 == 0, error);
+    auto socket = connect(acceptor.address(), i % 2 == 0, error);
     ASSERT_TRUE(socket) << error;
     silent.push_back(std::move(*socket));
   }
-  for (int i = 0; i < 2000 && acceptor.strangers() < number; ++i) acceptor.move();
-  ASSERT_EQ(acceptor.strangers(), number);
-  const std::uint64_t before = acceptor.looks_at_strangers();
-  for (int i = 0; i < 100; ++i) acceptor.move();
-  EXPECT_EQ(acceptor.looks_at_strangers(), before);
+  for (int i = 0; i < 2000 && acceptor.unverified_count() < number; ++i) acceptor.progress();
+  ASSERT_EQ(acceptor.unverified_count(), number);
+  const std::uint64_t before = acceptor.unverified_advances();
+  for (int i = 0; i < 100; ++i) acceptor.progress();
+  EXPECT_EQ(acceptor.unverified_advances(), before);
   auto member = call(1, 7);
   std::vector<Handshake> come;
   for (int i = 0; i < 2000 && come.empty(); ++i) {
     member.advance();
-    acceptor.move();
+    acceptor.progress();
     come = callers->take();
   }
   EXPECT_EQ(come.size(), 1U);
-  EXPECT_LE(acceptor.looks_at_strangers(), before + 10);
+  EXPECT_LE(acceptor.unverified_advances(), before + 10);
   silent.clear();
-  for (int i = 0; i < 2000 && acceptor.strangers() > 0; ++i) acceptor.move();
-  EXPECT_EQ(acceptor.strangers(), 0U);
+  for (int i = 0; i < 2000 && acceptor.unverified_count() > 0; ++i) acceptor.progress();
+  EXPECT_EQ(acceptor.unverified_count(), 0U);
 }
 
 }  // namespace

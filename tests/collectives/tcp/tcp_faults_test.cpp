@@ -533,27 +533,27 @@ TEST_F(Descriptors, ThatCannotBeHadShutTheReceptionUntilSomeAreFree) {
     Acceptor acceptor("127.0.0.1", false, key());
     const auto callers = acceptor.open(member_id(7));
     int error = 0;
-    auto socket = connect(acceptor.place(), false, error);
+    auto socket = connect(acceptor.address(), false, error);
     ASSERT_TRUE(socket) << error;
     auto shake = Handshake::calling(std::move(*socket), key(), member_id(1), 7, 4);
     {
       const Exhausted exhausted(0, false);
       ASSERT_TRUE(exhausted.is_limited());
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-      acceptor.move();
-      EXPECT_EQ(acceptor.why_shut(), 0) << "it may be over soon";
-      while (acceptor.why_shut() == 0 && std::chrono::steady_clock::now() < limit) acceptor.move();
-      EXPECT_EQ(acceptor.why_shut(), EMFILE);
+      acceptor.progress();
+      EXPECT_EQ(acceptor.accept_error(), 0) << "it may be over soon";
+      while (acceptor.accept_error() == 0 && std::chrono::steady_clock::now() < limit) acceptor.progress();
+      EXPECT_EQ(acceptor.accept_error(), EMFILE);
     }
     std::vector<Handshake> come;
     for (int i = 0; i < 2000 && come.empty(); ++i) {
       shake.advance();
-      acceptor.move();
+      acceptor.progress();
       come = callers->take();
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
     EXPECT_EQ(come.size(), 1U);
-    EXPECT_EQ(acceptor.why_shut(), 0);
+    EXPECT_EQ(acceptor.accept_error(), 0);
   });
 }
 

@@ -5,8 +5,8 @@
 #include <numeric>
 #include <random>
 
+#include "collectives/tcp/control_stream.hpp"
 #include "collectives/tcp/lane_stream.hpp"
-#include "collectives/tcp/word_stream.hpp"
 #include "tests/collectives/tcp/tcp_wires.hpp"
 
 namespace lockstep::tcp {
@@ -28,13 +28,13 @@ struct Mail {
   template <class Stream>
   void post(Stream& from, std::uint64_t call_tag) {
     ++left_there.sends;
-    from.send({{call_tag, sent[posted].size()}, sent[posted].data(), &left_there});
+    from.post_send({{call_tag, sent[posted].size()}, sent[posted].data(), &left_there});
     ++posted;
   }
   template <class Stream>
   void want(Stream& to, std::size_t which, std::uint64_t call_tag) {
     ++left_here.receives;
-    to.want({call_tag, got[which].data(), got[which].size(), &left_here});
+    to.post_receive({call_tag, got[which].data(), got[which].size(), &left_here});
     ++wanted;
   }
   bool is_over() const { return wanted == sent.size() && left_here.none(); }
@@ -87,12 +87,12 @@ class OneLane : public testing::Test {
   }
   void send(std::uint64_t call_tag, const std::vector<int>& values) {
     ++left.sends;
-    from.send({{call_tag, values.size() * sizeof(int)}, reinterpret_cast<const std::byte*>(values.data()), &left});
+    from.post_send({{call_tag, values.size() * sizeof(int)}, reinterpret_cast<const std::byte*>(values.data()), &left});
     from.flush();
   }
   void want(std::uint64_t call_tag, std::vector<int>& values) {
     ++left.receives;
-    to.want({call_tag, reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(int), &left});
+    to.post_receive({call_tag, reinterpret_cast<std::byte*>(values.data()), values.size() * sizeof(int), &left});
   }
   LaneStream from;
   LaneStream to;
@@ -118,7 +118,7 @@ TEST_F(OneLane, KeepsAMessageOfAnotherCallForWhoWantsIt) {
   to.receive(window);
   EXPECT_TRUE(to.is_stuck());
   EXPECT_EQ(other, std::vector<int>(3));
-  to.forget();
+  to.drop_posted();
   std::vector<int> got(3);
   want(2, got);
   to.receive(window);
@@ -139,7 +139,7 @@ TEST_F(OneLane, TakesNothingThatNobodyWants) {
 
 TEST_F(OneLane, HearsTheEndBehindWhatCameBefore) {
   send(1, {1, 2, 3});
-  from.take();
+  from.release();
   std::vector<int> got(3);
   want(1, got);
   EXPECT_FALSE(to.receive(window).is_over);
@@ -150,10 +150,10 @@ TEST_F(OneLane, HearsTheEndBehindWhatCameBefore) {
 
 // ---- Words, and messages that match by their call tags.
 
-TEST(Words, AndMessagesComeInWhateverPiecesAndWhateverOrderTheyAreWanted) {
+TEST(ControlStreams, ReassembleFragmentedMessagesInAnyOrder) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
-    InPieces<WordStream> ends(seed);
+    InPieces<ControlStream> ends(seed);
     auto& [wires, from, to] = ends;
     constexpr std::size_t count = 10;
     Mail mail(random, std::array<std::size_t, 6>{0, 1, 100, 65'536, 65'537, 200'000}, count);
@@ -167,7 +167,7 @@ TEST(Words, AndMessagesComeInWhateverPiecesAndWhateverOrderTheyAreWanted) {
       if (mail.posted < count && random() % 2 == 0) mail.post(from, mail.posted);
       if (said.size() < count && random() % 2 == 0) {
         said.push_back(drawn(random, random() % 300));
-        from.say(said.back());
+        from.post_control(said.back());
       }
       if (mail.wanted < count && random() % 2 == 0) {
         const std::size_t which = order.at(mail.wanted);
@@ -191,9 +191,9 @@ TEST(Words, AndMessagesComeInWhateverPiecesAndWhateverOrderTheyAreWanted) {
   }
 }
 
-class OneOfWords : public testing::Test {
+class ControlStreamTest : public testing::Test {
  protected:
-  OneOfWords() {
+  ControlStreamTest() {
     Ends ends = joined();
     to.open(std::move(ends.one));
     wire = std::move(ends.other);
@@ -204,38 +204,38 @@ class OneOfWords : public testing::Test {
     std::uint64_t call_tag;
     std::uint64_t bytes;
   };
-  WordStream::WordProgress hears(const Frame& frame) {
+  ControlStream::ControlProgress hears(const Frame& frame) {
     put(wire, std::as_bytes(std::span(&frame, 1)));
     return to.receive(words);
   }
-  WordStream to;
+  ControlStream to;
   Descriptor wire;
   std::vector<Bytes> words;
 };
 
-TEST_F(OneOfWords, EndsWithWhatIsNone) { EXPECT_TRUE(hears({99, 0, 0, 0}).is_over); }
+TEST_F(ControlStreamTest, RefusesAnUnknownFrame) { EXPECT_TRUE(hears({99, 0, 0, 0}).is_over); }
 
-TEST_F(OneOfWords, EndsWithAWordBeyondAllBounds) { EXPECT_TRUE(hears({0, 0, 0, 1ULL << 62U}).is_over); }
+TEST_F(ControlStreamTest, RefusesAControlMessageBeyondTheLimit) { EXPECT_TRUE(hears({0, 0, 0, 1ULL << 62U}).is_over); }
 
-TEST_F(OneOfWords, EndsWithDataThatNobodyAskedFor) { EXPECT_TRUE(hears({4, 1, 0, 100}).is_over); }
+TEST_F(ControlStreamTest, RefusesDataThatWasNotRequested) { EXPECT_TRUE(hears({4, 1, 0, 100}).is_over); }
 
-TEST_F(OneOfWords, PassesOverAGrantOfWhatWasNotOffered) { EXPECT_FALSE(hears({3, 9, 0, 0}).is_over); }
+TEST_F(ControlStreamTest, IgnoresAGrantWithoutAnOffer) { EXPECT_FALSE(hears({3, 9, 0, 0}).is_over); }
 
-TEST_F(OneOfWords, SaysOfAMessageWithAnotherLengthHowLongBothAre) {
+TEST_F(ControlStreamTest, ReportsBothLengthsOfAMismatch) {
   PendingCounts left{0, 1};
   std::array<std::byte, 8> into{};
-  to.want({5, into.data(), into.size(), &left});
+  to.post_receive({5, into.data(), into.size(), &left});
   EXPECT_FALSE(hears({2, 1, 5, 100'000}).is_over);
-  ASSERT_TRUE(to.other_length());
-  EXPECT_EQ(to.other_length()->sent, 100'000U);
-  EXPECT_EQ(to.other_length()->wanted, 8U);
+  ASSERT_TRUE(to.length_mismatch());
+  EXPECT_EQ(to.length_mismatch()->sent, 100'000U);
+  EXPECT_EQ(to.length_mismatch()->wanted, 8U);
 }
 
 // What was half sent goes to its end, so that what is said behind it is heard; its memory is not read any more.
-TEST(Words, AreHeardBehindAMessageThatWasGivenUpHalfSent) {
+TEST(ControlStreams, SendControlMessagesAfterADroppedSend) {
   Ends ends = joined();
-  WordStream from;
-  WordStream to;
+  ControlStream from;
+  ControlStream to;
   from.open(std::move(ends.one));
   to.open(std::move(ends.other));
   std::vector<std::byte> data(4U << 20U, std::byte{1});
@@ -243,8 +243,8 @@ TEST(Words, AreHeardBehindAMessageThatWasGivenUpHalfSent) {
   PendingCounts left_there{1, 0};
   PendingCounts left_here{0, 1};
   std::vector<Bytes> heard;
-  from.send({{1, data.size()}, data.data(), &left_there});
-  to.want({1, got.data(), got.size(), &left_here});
+  from.post_send({{1, data.size()}, data.data(), &left_there});
+  to.post_receive({1, got.data(), got.size(), &left_here});
   const auto turn = [&] {
     from.flush();
     to.receive(heard);
@@ -254,9 +254,9 @@ TEST(Words, AreHeardBehindAMessageThatWasGivenUpHalfSent) {
   turn();
   turn();
   from.flush();  // as much of it as goes
-  from.forget();
+  from.drop_posted();
   data.assign(data.size(), std::byte{2});
-  from.say(to_bytes("behind"));
+  from.post_control(to_bytes("behind"));
   for (int i = 0; i < 1000 && heard.empty(); ++i) turn();
   ASSERT_EQ(heard.size(), 1U);
   EXPECT_EQ(to_string(heard[0]), "behind");
@@ -265,10 +265,10 @@ TEST(Words, AreHeardBehindAMessageThatWasGivenUpHalfSent) {
 }
 
 // And nothing comes to the memory of who has given up.
-TEST(Words, AreHeardBehindAMessageThatNobodyWantsAnyMore) {
+TEST(ControlStreams, ReceiveControlMessagesAfterADroppedReceive) {
   Ends ends = joined();
-  WordStream from;
-  WordStream to;
+  ControlStream from;
+  ControlStream to;
   from.open(std::move(ends.one));
   to.open(std::move(ends.other));
   const std::vector<std::byte> data(4U << 20U, std::byte{1});
@@ -276,17 +276,17 @@ TEST(Words, AreHeardBehindAMessageThatNobodyWantsAnyMore) {
   PendingCounts left_there{1, 0};
   PendingCounts left_here{0, 1};
   std::vector<Bytes> heard;
-  from.send({{1, data.size()}, data.data(), &left_there});
-  to.want({1, got.data(), got.size(), &left_here});
+  from.post_send({{1, data.size()}, data.data(), &left_there});
+  to.post_receive({1, got.data(), got.size(), &left_here});
   from.flush();
   to.receive(heard);
   to.flush();
   from.receive(heard);
   from.flush();
   to.receive(heard);
-  to.forget();
+  to.drop_posted();
   got.assign(got.size(), std::byte{3});
-  from.say(to_bytes("behind"));
+  from.post_control(to_bytes("behind"));
   for (int i = 0; i < 1000 && heard.empty(); ++i) {
     from.flush();
     to.receive(heard);

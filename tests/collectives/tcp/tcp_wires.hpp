@@ -83,9 +83,9 @@ inline std::shared_ptr<const Secret> key(int which = 7) {
   return std::make_shared<const Secret>(Bytes(32, static_cast<std::byte>(which)), "a test");
 }
 
-inline MemberId member_id(std::uint32_t rank, int meeting = 1) {
+inline MemberId member_id(std::uint32_t rank, int communicator = 1) {
   MemberId one;
-  one.meeting.fill(static_cast<std::byte>(meeting));
+  one.communicator.fill(static_cast<std::byte>(communicator));
   one.rank = rank;
   return one;
 }
