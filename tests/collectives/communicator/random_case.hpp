@@ -28,6 +28,7 @@ struct RandomCase {
   std::uint32_t inputs_there = 0;
   std::uint32_t outputs_there = 0;
   bool in_stream = false;  // where there are GPUs, as all members have it
+  bool is_late = false;    // what is given comes in that stream after the call has begun; of GPUs of the tests' own
   bool in_nodes = false;   // the algorithm is one of those that work in the memory of nodes, if there is one
   std::vector<int> nodes;  // how many members each has, one after the other; none: all are on one
 
