@@ -27,6 +27,18 @@ TEST_F(OwnGpus, ReduceWithoutTheHost) {
   EXPECT_EQ(gpus().pinnings(), 0);
 }
 
+// NCCL's own largest of floats ignores it.
+TEST_F(OwnGpus, KeepWhatIsNoNumber) {
+  with_members(3, [](Communicator& world) {
+    std::vector<float> mine(count, 1.0F);
+    if (world.rank() == 1) mine[7] = std::nanf("");
+    DeviceVector<float> largest(mine, world.rank());
+    world.all_reduce(largest, max);
+    EXPECT_TRUE(std::isnan(on_host(largest)[7]));
+    EXPECT_EQ(on_host(largest)[8], 1);
+  });
+}
+
 TEST_F(OwnGpus, GoBesideDataOfTheHost) {
   with_members(3, [&](Communicator& world) {
     for (int turn = 0; turn < 6; ++turn) {
