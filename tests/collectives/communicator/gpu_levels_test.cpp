@@ -101,145 +101,6 @@ INSTANTIATE_TEST_SUITE_P(
                     LayoutOfGpus{"nodes_and_shared", {0, 0, 1, 1, 2, 3}, {4, 2}}),
     [](const auto& each) { return each.param.name; });
 
-// Exact in every type, whatever the order.
-template <class T>
-T given(int rank, std::size_t i) {
-  return static_cast<T>((static_cast<std::size_t>(rank) * 5 + i * 3 + i / 7) % 4 + 1);
-}
-
-template <class T>
-std::vector<T> all_given(int rank, std::size_t elements) {
-  std::vector<T> all(elements);
-  for (std::size_t i = 0; i < elements; ++i) all[i] = given<T>(rank, i);
-  return all;
-}
-
-double factor_of(int rank) { return rank % 3 + 1; }
-
-// By a serial reference.
-template <class T>
-T expected(ReduceOp op, int members, std::size_t i) {
-  T result = given<T>(0, i);
-  if (op == ReduceOp::premul_sum) result = static_cast<T>(static_cast<double>(result) * factor_of(0));
-  for (int rank = 1; rank < members; ++rank) {
-    const T next = given<T>(rank, i);
-    if (op == ReduceOp::max)
-      result = std::max(result, next);
-    else if (op == ReduceOp::min)
-      result = std::min(result, next);
-    else if (op == ReduceOp::premul_sum)
-      result = static_cast<T>(result + static_cast<T>(static_cast<double>(next) * factor_of(rank)));
-    else
-      result = static_cast<T>(result + next);
-  }
-  return op == ReduceOp::avg ? static_cast<T>(result / static_cast<T>(members)) : result;
-}
-
-template <class T>
-std::vector<T> first_of(const DeviceVector<T>& there, std::size_t elements) {
-  std::vector<T> here = on_host(there);
-  here.resize(elements);
-  return here;
-}
-
-template <class T>
-struct Calls {
-  Communicator& world;
-  int device;
-  bool in_place;
-  std::size_t each = 2501;  // that no number of members divides
-
-  std::size_t members() const { return static_cast<std::size_t>(world.size()); }
-
-  template <class Op>
-  void reductions(ReduceOp op, const Op& by) const {
-    const auto check = [&](const std::vector<T>& result, std::size_t from, std::string_view what) {
-      std::vector<T> right(result.size());
-      for (std::size_t i = 0; i < right.size(); ++i) right[i] = expected<T>(op, world.size(), from + i);
-      EXPECT_EQ(result, right) << what << ' ' << to_string(op) << (in_place ? " in place" : "");
-    };
-    const std::size_t elements = each * members();
-    const auto some = [&](const DeviceVector<T>& all) { return all.span().first(elements - 1); };
-    const DeviceVector<T> mine(all_given<T>(world.rank(), elements), device);
-    DeviceVector<T> other(all_given<T>(world.rank(), elements), device);
-    if (in_place)
-      world.all_reduce(some(other), by);
-    else
-      world.all_reduce(some(mine), some(other), by);
-    check(first_of(other, elements - 1), 0, "all_reduce");
-    for (int root = 0; root < world.size(); ++root) {
-      other.copy_from(all_given<T>(world.rank(), elements));
-      if (in_place)
-        world.reduce(some(other), by, root);
-      else
-        world.reduce(some(mine), some(other), by, root);
-      if (root == world.rank())
-        check(first_of(other, elements - 1), 0, "reduce");
-      else
-        EXPECT_EQ(on_host(other), all_given<T>(world.rank(), elements)) << "reduce wrote at another than the root";
-    }
-    const std::size_t block = each * static_cast<std::size_t>(world.rank());
-    other.copy_from(all_given<T>(world.rank(), elements));
-    DeviceVector<T> part(each, device);
-    if (in_place)
-      world.reduce_scatter(other, by);
-    else
-      world.reduce_scatter(mine, part, by);
-    std::vector<T> result = on_host(in_place ? other : part);
-    if (in_place)
-      result = {result.begin() + static_cast<std::ptrdiff_t>(block),
-                result.begin() + static_cast<std::ptrdiff_t>(block + each)};
-    check(result, block, "reduce_scatter");
-    EXPECT_EQ(on_host(mine), all_given<T>(world.rank(), elements)) << "the input was changed";
-  }
-
-  void moves() const {
-    std::vector<T> right;
-    for (int rank = 0; rank < world.size(); ++rank) {
-      const auto theirs = all_given<T>(rank, each);
-      right.insert(right.end(), theirs.begin(), theirs.end());
-    }
-    DeviceVector<T> all(right.size(), device);
-    if (in_place) {
-      std::vector<T> begun(right.size());
-      std::ranges::copy(all_given<T>(world.rank(), each),
-                        begun.begin() + world.rank() * static_cast<std::ptrdiff_t>(each));
-      all.copy_from(begun);
-      world.all_gather(all);
-    } else {
-      world.all_gather(DeviceVector<T>(all_given<T>(world.rank(), each), device), all);
-    }
-    EXPECT_EQ(on_host(all), right);
-    for (int root = 0; root < world.size(); ++root) {
-      DeviceVector<T> told(all_given<T>(world.rank(), each), device);
-      world.broadcast(told, root);
-      EXPECT_EQ(on_host(told), all_given<T>(root, each)) << "broadcast from " << root;
-    }
-  }
-};
-
-template <class T>
-void check_calls(Communicator& world, int device) {
-  for (const bool in_place : {false, true}) {
-    const Calls<T> calls{world, device, in_place};
-    calls.reductions(ReduceOp::sum, sum);
-    calls.reductions(ReduceOp::max, max);
-    calls.reductions(ReduceOp::avg, avg);
-    calls.reductions(ReduceOp::premul_sum, premul_sum(factor_of(world.rank())));
-    calls.moves();
-  }
-}
-
-TEST_P(LayoutsOfGpus, DoAllCollectivesRight) {
-  with_layout(GetParam(), [&](Communicator& world, int device) {
-    check_calls<float>(world, device);
-    check_calls<std::int16_t>(world, device);
-    Communicator ordered = world.reproducible();
-    check_calls<double>(ordered, device);
-  });
-  EXPECT_GT(nccl().operations(), 0);
-}
-
 // What is rounded differently in every order.
 std::vector<float> uneven(int rank, std::size_t elements) {
   std::vector<float> all(elements);
@@ -312,17 +173,6 @@ TEST_F(GpuLevels, AreNotMadeOfMembersThatAllShareOne) {
   });
   EXPECT_EQ(nccl().operations(), 0);
   EXPECT_EQ(gpus().launches(), node_memory() ? 2 : 0);
-}
-
-TEST_F(GpuLevels, AreNotUsedWhereTheProgramDoesWithoutNccl) {
-  with_layout({"shared", {0, 0, 1}},
-              [](Communicator& world, int device) {
-                DeviceVector<int> mine(counting(count, world.rank()), device);
-                world.all_reduce(mine, sum);
-                EXPECT_EQ(on_host(mine), sum_of(3));
-              },
-              {.nccl = false});
-  EXPECT_EQ(nccl().operations(), 0);
 }
 
 // What is done otherwise, or lies elsewhere, goes as if there were no levels.
@@ -429,20 +279,6 @@ TEST_F(GpuLevels, AreUsedWhereNcclDoesNotReachOtherNodes) {
     FakeNccl::fail_after(-1);
   });
   EXPECT_EQ(nccl().operations(), 6 * 4 * 2);
-}
-
-// With the GPUs and the NCCL that the machine has: two members on each of two, and two nodes of two GPUs each.
-TEST(RealLevels, GoByNccl) {
-  if (gpu::backend() == nullptr) GTEST_SKIP() << lacks(text("needs GPUs; ", gpu::why_none()));
-  if (nccl::library() == nullptr) GTEST_SKIP() << lacks(text("needs NCCL; ", nccl::why_none()));
-  if (gpu::backend()->devices() < 2) GTEST_SKIP() << lacks("needs two GPUs");
-  std::vector<LayoutOfGpus> layouts = {{"shared", {0, 0, 1, 1}}};
-  if (gpu::backend()->devices() >= 4) layouts.push_back({"nodes", {0, 1, 2, 3}, {2, 2}});
-  for (const LayoutOfGpus& layout : layouts) {
-    with_layout(layout, [](Communicator& world, int device) {
-      for (std::size_t turn = 0; turn <= Trial::turns; ++turn) check_calls<float>(world, device);
-    });
-  }
 }
 
 }  // namespace

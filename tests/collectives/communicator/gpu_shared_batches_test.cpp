@@ -49,37 +49,6 @@ TEST_F(SharedBatches, MayBeOneMoreThanALaunchTakesAndVerySmall) {
   });
 }
 
-// On the host, and on another GPU.
-TEST_F(SharedBatches, MayBeElsewhereOnSomeMembers) {
-  const auto body = [&](Communicator& world, int device, bool in_stream, bool is_mean) {
-    const OwnStream stream(gpus(), std::max(device, 0));
-    Tensors tensors(250, world.rank(), device);
-    Batch batch = in_stream ? Batch(world.on(stream.get())) : Batch(world);
-    tensors.add_to(batch, is_mean);
-    for (int turn = 0; turn < 2; ++turn) {
-      stream.put([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        tensors.fill();
-      });
-      if (!in_stream) stream.wait();
-      batch.run();
-      stream.wait();
-      EXPECT_EQ(tensors.found(), tensors.right(world, is_mean));
-    }
-  };
-  for (const std::vector<int>& devices : {std::vector{0, -1, 0}, {0, 0, 1}, {-1, 1, 0}, {-1, -1, 0}}) {
-    with_members(3,
-                 [&](Communicator& world) {
-                   Communicator same = world.reproducible();
-                   const int device = devices[static_cast<std::size_t>(world.rank())];
-                   for (const bool in_stream : {false, true}) {
-                     for (const bool is_mean : {false, true}) body(same, device, in_stream, is_mean);
-                   }
-                 },
-                 {.nccl = false});
-  }
-}
-
 TEST_F(SharedBatches, ComeFromARootWithoutTheHost) {
   with_members(3, [&](Communicator& world) {
     std::vector<DeviceVector<int>> tensors;
@@ -181,11 +150,13 @@ struct DrawnBatch {
   std::vector<int> what;    // of each tensor: sum, mean, with factors, largest, from a root
   std::vector<int> places;  // of each member: the host, one GPU or the other, or by turns (2)
   bool in_stream = false;
+  bool in_node = true;
   bool has_nccl = false;
 };
 
 std::ostream& operator<<(std::ostream& out, const DrawnBatch& each) {
-  out << each.members << " members, NCCL " << each.has_nccl << (each.in_stream ? ", in a stream" : "") << ", places";
+  out << each.members << " members, node memory " << each.in_node << ", NCCL " << each.has_nccl
+      << (each.in_stream ? ", in a stream" : "") << ", places";
   for (const int place : each.places) out << ' ' << place;
   for (std::size_t i = 0; i < each.counts.size(); ++i)
     out << (i == 0 ? ": " : ", ") << each.counts[i] << " of " << each.what[i];
@@ -203,6 +174,7 @@ rc::Gen<DrawnBatch> drawn_batch() {
     each.places = *rc::gen::container<std::vector<int>>(static_cast<std::size_t>(each.members),
                                                         is_shared ? rc::gen::just(0) : rc::gen::inRange(-1, 3));
     each.in_stream = *rc::gen::arbitrary<bool>();
+    each.in_node = *rc::gen::arbitrary<bool>();
     each.has_nccl = *rc::gen::arbitrary<bool>();
     // NCCL takes streams of its member's GPU, which may be either one where tensors lie by turns.
     if (each.in_stream && std::ranges::find(each.places, 2) != each.places.end()) each.has_nccl = false;
@@ -242,10 +214,14 @@ std::string run_drawn(Communicator& world, FakeGpus& gpus, const DrawnBatch& eac
     alone.run();
   }
   for (int turn = 0; turn < 2; ++turn) {
-    for (std::size_t i = 0; i < number; ++i) {
-      std::ranges::copy(given[i], here[i].begin());
-      if (!there[i].empty()) there[i].copy_from(given[i]);
-    }
+    stream.put([&] {
+      std::this_thread::sleep_for(std::chrono::microseconds(each.in_stream ? 300 : 0));
+      for (std::size_t i = 0; i < number; ++i) {
+        std::ranges::copy(given[i], here[i].begin());
+        if (!there[i].empty()) there[i].copy_from(given[i]);
+      }
+    });
+    if (!each.in_stream) stream.wait();
     batch.run();
     stream.wait();
     for (std::size_t i = 0; i < number; ++i) {
@@ -273,7 +249,7 @@ TEST(DrawnBatches, AreRightWhereverTensorsLie) {
                      if (!mine.empty()) wrong = std::move(mine);
                    }
                  },
-                 {.nccl = each.has_nccl});
+                 {.node_memory = each.in_node, .nccl = each.has_nccl});
     if (!wrong.empty()) RC_FAIL(wrong);
   }));
   EXPECT_EQ(fake.living(), 0U);

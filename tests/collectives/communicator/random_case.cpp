@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <complex>
 #include <cstring>
+#include <functional>
 #include <optional>
+#include <thread>
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/communicator_core.hpp"
@@ -14,6 +17,7 @@
 #include "collectives/nccl/library.hpp"
 #include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
+#include "tests/collectives/gpu/fake_gpus.hpp"
 #include "topology/base/text.hpp"
 #include "topology/description.hpp"
 
@@ -31,46 +35,27 @@ int given(const RandomCase& each, int rank, std::size_t i) {
   return static_cast<int>((mixed >> 16U) % (each.op == ReduceOp::prod ? 2 : 7)) + (each.op == ReduceOp::prod ? 1 : 0);
 }
 
-template <class T, class Value>
-void put_as(std::byte* at, Value value) {
-  const T typed = static_cast<T>(value);
+template <class T, class Part = T>
+void put_as(std::byte* at, double value) {
+  const T typed = static_cast<T>(static_cast<Part>(value));
   std::memcpy(at, &typed, sizeof typed);
 }
 
-void put(DataType type, std::byte* at, double value) {
-  switch (type) {
-    case DataType::i8:
-      return put_as<std::int8_t>(at, value);
-    case DataType::i16:
-      return put_as<std::int16_t>(at, value);
-    case DataType::i32:
-      return put_as<std::int32_t>(at, value);
-    case DataType::i64:
-      return put_as<std::int64_t>(at, value);
-    case DataType::u8:
-      return put_as<std::uint8_t>(at, value);
-    case DataType::u16:
-      return put_as<std::uint16_t>(at, value);
-    case DataType::u32:
-      return put_as<std::uint32_t>(at, value);
-    case DataType::u64:
-      return put_as<std::uint64_t>(at, value);
-    case DataType::f16:
-      return put_as<f16>(at, static_cast<float>(value));
-    case DataType::bf16:
-      return put_as<bf16>(at, static_cast<float>(value));
-    case DataType::f32:
-      return put_as<float>(at, value);
-    case DataType::f64:
-      return put_as<double>(at, value);
-    case DataType::c64:
-      return put_as<std::complex<float>>(at, static_cast<float>(value));
-    case DataType::c128:
-      return put_as<std::complex<double>>(at, value);
-    default:
-      return put_as<std::uint8_t>(at, value);
-  }
-}
+// By DataType.
+constexpr std::array<void (*)(std::byte*, double), 14> puts = {put_as<std::int8_t>,
+                                                               put_as<std::int16_t>,
+                                                               put_as<std::int32_t>,
+                                                               put_as<std::int64_t>,
+                                                               put_as<std::uint8_t>,
+                                                               put_as<std::uint16_t>,
+                                                               put_as<std::uint32_t>,
+                                                               put_as<std::uint64_t>,
+                                                               put_as<f16, float>,
+                                                               put_as<bf16, float>,
+                                                               put_as<float>,
+                                                               put_as<double>,
+                                                               put_as<std::complex<float>, float>,
+                                                               put_as<std::complex<double>, double>};
 
 // By which a member multiplies what it gives to premul_sum; so small that sums fit into 8 bits.
 double factor_of(int rank) { return 0.5 * (1 + rank % 4); }
@@ -99,7 +84,9 @@ double combined(ReduceOp op, double a, double b) {
 
 struct Memory {
   Memory(DataType type_given, std::size_t count) : type(type_given), bytes(count * size_of(type_given)) {}
-  void set(std::size_t i, double value) { put(type, bytes.data() + i * size_of(type), value); }
+  void set(std::size_t i, double value) {
+    puts.at(static_cast<std::size_t>(type))(bytes.data() + i * size_of(type), value);
+  }
   DataType type;
   std::vector<std::byte> bytes;
 };
@@ -188,11 +175,63 @@ class CaseStream {
   CaseStream& operator=(const CaseStream&) = delete;
   gpu::Stream get() const { return stream_; }
   void wait() const { gpu::backend()->wait(stream_); }
+  // Does it in the stream, where it is one of the tests' own.
+  bool put(std::function<void()> work) const {
+    auto* const fake = dynamic_cast<FakeGpus*>(gpu::backend());
+    if (fake != nullptr) fake->put(device_, stream_, std::move(work));
+    return fake != nullptr;
+  }
 
  private:
   int device_ = 0;
   gpu::Stream stream_ = nullptr;
 };
+
+// Takes memory of a GPU for the bytes: on the members that the case says, from a bit on, memory that NCCL may know.
+DeviceVector<std::byte> on_gpu(Communicator& world, const RandomCase& each, int bit, const Bytes& bytes, int device) {
+  const bool is_known = (each.known >> static_cast<unsigned>(bit + world.rank()) & 1) != 0;
+  DeviceVector<std::byte> known;  // all take it together, if only nothing
+  if (each.known != 0) known = world.allocate_on_gpu<std::byte>(is_known ? bytes.size() : 0, device);
+  if (bytes.empty()) return {};
+  if (!is_known) return DeviceVector<std::byte>(bytes, device);
+  known.copy_from(bytes);
+  return known;
+}
+
+// What a member gives or takes: on the host, and where it is in the memory of a GPU.
+struct Place {
+  void set(std::span<const std::byte> values) const {
+    std::ranges::copy(values, here.bytes.begin());
+    if (!there.empty()) there.copy_from(values);
+  }
+  Memory& here;
+  DeviceVector<std::byte>& there;
+};
+
+// Lets what is given come only when the stream is there, some time after the call has begun.
+void give_late(const CaseStream& stream, int rank, Place in, Place out) {
+  const auto late = [=, in_values = in.here.bytes, out_values = out.here.bytes] {
+    std::this_thread::sleep_for(std::chrono::microseconds(200 * (rank % 3 + 1)));
+    in.set(in_values);
+    out.set(out_values);
+  };
+  in.set(std::vector(in.here.bytes.size(), std::byte{0x55}));
+  out.set(std::vector(out.here.bytes.size(), std::byte{0x55}));
+  if (!stream.put(late)) late();
+}
+
+// Empty if the member's result is right.
+std::string wrong_element(const RandomCase& each, const Problem& problem, int rank, const std::byte* result) {
+  const std::size_t bytes = size_of(each.type);
+  Memory right(each.type, output_count(problem, rank));
+  for (std::size_t i = 0; i < right.bytes.size(); ++i) {
+    if (i % bytes == 0) right.set(i / bytes, expected(each, problem, rank, i / bytes));
+    if (right.bytes[i] != result[i])
+      return text("rank ", rank, " has another element ", i / bytes, " than ",
+                  expected(each, problem, rank, i / bytes));
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -221,6 +260,8 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     result = out.bytes.data() + overlap.output * size_of(each.type);
     request.output.data = result;
   }
+  const std::vector<std::byte> given_in = in.bytes;
+  const std::vector<std::byte> given_out = out.bytes;
   // The same, in the memory of a GPU.
   const bool has_gpu = gpu::backend() != nullptr;
   const auto is_there = [&](std::uint32_t members) {
@@ -231,16 +272,15 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   const auto moved = [](const void* address, const Memory& from, const DeviceVector<std::byte>& to) {
     return to.data() + (static_cast<const std::byte*>(address) - from.bytes.data());
   };
-  if (is_there(each.outputs_there) && !out.bytes.empty()) {
-    const int device = each.outputs_there == on_one_gpu ? 0 : rank % gpu::backend()->devices();
-    out_there = DeviceVector<std::byte>(out.bytes, device);
-    request.output.data = moved(request.output.data, out, out_there);
-    if (in_place) request.input.data = moved(request.input.data, out, out_there);
-  }
-  if (is_there(each.inputs_there) && !in_place && in_count > 0) {
-    const int device = each.inputs_there == on_own_gpus ? rank % gpu::backend()->devices() : 0;
-    in_there = DeviceVector<std::byte>(in.bytes, device);
-    request.input.data = in_there.data();
+  if (has_gpu) {
+    const int own = rank % gpu::backend()->devices();
+    const bool has_output = is_there(each.outputs_there) && !out.bytes.empty();
+    const bool has_input = is_there(each.inputs_there) && !in_place && in_count > 0;
+    out_there = on_gpu(world, each, 0, has_output ? out.bytes : Bytes(), each.outputs_there == on_one_gpu ? 0 : own);
+    in_there = on_gpu(world, each, 16, has_input ? in.bytes : Bytes(), each.inputs_there == on_own_gpus ? own : 0);
+    if (has_output) request.output.data = moved(request.output.data, out, out_there);
+    if (has_output && in_place) request.input.data = moved(request.input.data, out, out_there);
+    if (has_input) request.input.data = in_there.data();
   }
   if (in_count == 0) request.input = {};
   const auto gives = sizes_of(shape.gives);
@@ -249,21 +289,19 @@ std::string run_case(Communicator& world, const RandomCase& each) {
   if (is_unequal(each.collective) && shape.takes.parts() == each.members) request.takes = takes;
   std::optional<CaseStream> stream;
   if (has_gpu && each.in_stream) request.stream = stream.emplace(request).get();
+  if (stream && each.is_late) give_late(*stream, rank, {in, in_there}, {out, out_there});
   if (each.async)
     Request(world.core(), world.core()->start(request)).wait();
   else
     world.core()->run(request);
   if (stream) stream->wait();
-  if (!has_result(each, rank)) return {};
   if (!out_there.empty()) out_there.copy_to(out.bytes);
-  Memory right(each.type, out_count);
-  for (std::size_t i = 0; i < out_count; ++i) right.set(i, expected(each, problem, rank, i));
-  for (std::size_t i = 0; i < right.bytes.size(); ++i) {
-    if (right.bytes[i] != result[i])
-      return text("rank ", rank, " has another element ", i / size_of(each.type), " than ",
-                  expected(each, problem, rank, i / size_of(each.type)));
-  }
-  return {};
+  std::vector<std::byte> in_after = in.bytes;
+  if (!in_there.empty()) in_there.copy_to(in_after);
+  if (in_after != given_in || (!has_result(each, rank) && out.bytes != given_out))
+    return text("rank ", rank, " wrote what it may not");
+  if (!has_result(each, rank)) return {};
+  return wrong_element(each, problem, rank, result);
 }
 
 std::string RandomCase::table() const {
@@ -298,7 +336,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
   out << to_string(each.collective) << " among " << each.members << " of " << each.count << ' ' << to_string(each.type)
       << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
       << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
-      << " in place on " << each.in_place << (each.async ? " async" : "") << (each.in_stream ? " in a stream" : "");
+      << " in place on " << each.in_place << (each.async ? " async" : "") << (each.in_stream ? " in a stream" : "")
+      << (each.is_late ? ", late" : "") << " known " << each.known;
   for (const std::size_t count : each.counts) out << ' ' << count;
   for (const int members : each.nodes) out << " |" << members;
   return out;
@@ -307,8 +346,8 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
 Bytes RandomCase::to_bytes() const {
   Writer writer;
   writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
-  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(in_stream);
-  writer.put(counts.size());
+  writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(in_stream).put(is_late);
+  writer.put(known).put(counts.size());
   for (const std::size_t each : counts) writer.put(each);
   return writer.take();
 }
@@ -331,6 +370,8 @@ RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
   each.inputs_there = reader.get<std::uint32_t>();
   each.outputs_there = reader.get<std::uint32_t>();
   each.in_stream = reader.get<bool>();
+  each.is_late = reader.get<bool>();
+  each.known = reader.get<std::uint32_t>();
   each.counts.resize(reader.get<std::size_t>());
   for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
   return each;
@@ -362,6 +403,9 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
       if (nccl::library() != nullptr && *rc::gen::arbitrary<bool>())
         each.inputs_there = each.outputs_there = on_own_gpus;
       each.in_stream = *rc::gen::arbitrary<bool>();
+      each.is_late = *rc::gen::arbitrary<bool>();
+      if (nccl::library() != nullptr && dynamic_cast<FakeGpus*>(gpu::backend()) != nullptr)
+        each.known = *rc::gen::oneOf(rc::gen::just(0U), rc::gen::just(~0U), rc::gen::arbitrary<std::uint32_t>());
     }
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);

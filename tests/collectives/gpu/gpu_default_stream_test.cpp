@@ -67,29 +67,6 @@ TEST_F(DefaultStream, ComesAfterOrdinaryOnes) {
   });
 }
 
-// On either side the host may have the data.
-TEST_F(DefaultStream, ComesAfterOrdinaryOnesOnEitherSide) {
-  for_each_way([&](Communicator& world, std::size_t count) {
-    const OrdinaryStream stream(gpus());
-    NumbersThere there(Numbers(count, 5));
-    Numbers here(count, 1);
-    Numbers seen;
-    stream.put([&] {
-      pause();
-      seen = copy_of(there);
-    });
-    world.all_reduce(here, there, sum);
-    EXPECT_EQ(seen, Numbers(count, 5));
-    EXPECT_EQ(copy_of(there), Numbers(count, 3));
-    stream.put([&] {
-      pause();
-      there.copy_from(Numbers(count, 7));
-    });
-    world.all_reduce(there, here, sum);
-    EXPECT_EQ(here, Numbers(count, 21));
-  });
-}
-
 // What is in a stream apart from them is not waited for: such calls end while it is held back.
 TEST_F(DefaultStream, DoesNotComeAfterThoseApart) {
   for_each_way([&](Communicator& world, std::size_t count) {

@@ -165,34 +165,10 @@ TEST_F(GpuOrder, IsKeptByPlans) {
   });
 }
 
-// Where one has its data elsewhere, or the host reduces, the host waits; then all is done when the call returns.
+// Where the host reduces or packs, it waits; then all is done when the call returns.
 TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
   with_members(3, [&](Communicator& world) {
     const OwnStream stream(gpus());
-    for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
-      const std::size_t count = 3 * 2000;
-      Numbers right_in = numbers_from(count, 10 * world.rank());
-      Numbers right_out(count, -1);
-      call(collective, world, std::span(right_in), std::span(right_out));
-      Numbers in = numbers_from(count, 10 * world.rank());
-      Numbers out(count, -1);
-      NumbersThere in_there(count);
-      NumbersThere out_there(out);
-      const bool is_here = world.rank() == 2;
-      stream.put([&, values = in] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        in_there.copy_from(values);
-      });
-      if (is_here) {
-        call(collective, world.on(stream.get()), std::span(in), std::span(out));
-      } else {
-        call(collective, world.on(stream.get()), in_there.span(), out_there.span());
-        in = copy_of(in_there);
-        out = copy_of(out_there);
-      }
-      EXPECT_EQ(in, right_in) << to_string(collective);
-      EXPECT_EQ(out, right_out) << to_string(collective);
-    }
     NumbersThere data(2000);
     for (const bool is_own : {true, false}) {
       stream.put([&] {
@@ -205,47 +181,6 @@ TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
         world.on(stream.get()).all_reduce(StridedBuffer<std::int32_t>{data.data(), 1000, 2}, sum);
       EXPECT_EQ(copy_of(data)[998], is_own ? 12 : 18);
     }
-  });
-}
-
-// What the host multiplies before members meet has come from the stream.
-TEST_F(GpuOrder, IsWaitedForWhereTheHostMultiplies) {
-  with_members(3, [&](Communicator& world) {
-    const OwnStream stream(gpus());
-    const int me = world.rank();
-    Numbers here(2000, -1);
-    NumbersThere there(here);
-    for (int turn = 0; turn < 3; ++turn) {
-      stream.put([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        if (me == 2)
-          here.assign(2000, 3 + turn);
-        else
-          there.copy_from(Numbers(2000, me + 1 + turn));
-      });
-      if (me == 2)
-        world.on(stream.get()).all_reduce(here, premul_sum(3));
-      else
-        world.on(stream.get()).all_reduce(there, premul_sum(me + 1));
-      EXPECT_EQ(me == 2 ? here : copy_of(there), Numbers(2000, 14 + 6 * turn));
-    }
-  });
-}
-
-// What was begun in the default stream is done first, without any stream being named.
-TEST_F(GpuOrder, IsThatOfTheDefaultStreamOtherwise) {
-  with_members(2, [&](Communicator& world) {
-    NumbersThere data(2000);
-    if (world.rank() == 1) {
-      gpus().put(nullptr, [&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(3));
-        data.copy_from(Numbers(2000, 5));
-      });
-    } else {
-      data.copy_from(Numbers(2000, 1));
-    }
-    world.all_reduce(data, sum);
-    EXPECT_EQ(copy_of(data), Numbers(2000, 6));
   });
 }
 

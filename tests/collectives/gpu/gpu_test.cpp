@@ -119,128 +119,6 @@ TEST(NoGpu, IsSaidWhereMemoryOfOneIsAskedFor) {
   EXPECT_EQ(gpu::where(this), gpu::MemoryLocation{});
 }
 
-TEST_P(Gpu, BuffersAreRecognisedOnEitherSide) {
-  with_members(3, [](Communicator& world) {
-    const auto mine = counting(5000, world.rank());
-    std::vector<int> right(5000);
-    for (std::size_t i = 0; i < right.size(); ++i) right[i] = 3 * static_cast<int>(i) + 3;
-    std::vector<int> out(5000);
-    // The same call again and again, with data that lie elsewhere each time.
-    for (int turn = 0; turn < 8; ++turn) {
-      const DeviceVector<int> in_there(mine, world.rank() % 2 * last());
-      DeviceVector<int> out_there(5000, last());
-      if (turn % 4 == 0) world.all_reduce(mine, out, sum);
-      if (turn % 4 == 1) world.all_reduce(in_there, out_there, sum);
-      if (turn % 4 == 2) world.all_reduce(in_there, out, sum);
-      if (turn % 4 == 3) world.all_reduce(mine, out_there, sum);
-      EXPECT_EQ(turn % 2 == 0 ? out : on_host(out_there), right) << turn;
-      std::ranges::fill(out, -1);
-    }
-    DeviceVector<int> data(mine);
-    world.all_reduce(data, sum);
-    EXPECT_EQ(on_host(data), right);
-    data.copy_from(mine);
-    world.all_reduce_async(data.span().first(10), sum).wait();
-    EXPECT_EQ(on_host(data)[9], right[9]);
-    EXPECT_EQ(on_host(data)[10], mine[10]);
-  });
-}
-
-TEST_P(Gpu, ResultsMayLieElsewhere) {
-  with_members(3, [](Communicator& world) {
-    constexpr std::size_t count = 3000;
-    const DeviceVector<int> in(counting(3 * count, world.rank()));
-    DeviceVector<int> there(3 * count);
-    std::vector<int> here(3 * count);
-    const auto last = static_cast<std::size_t>(world.rank() + 1) * count - 1;
-    if (world.rank() == 1) {
-      world.all_reduce(in, here, sum);
-      EXPECT_EQ(here.back(), 3 * static_cast<int>(3 * count - 1) + 3);
-      world.reduce_scatter(in, std::span(here).first(count), sum);
-      EXPECT_EQ(here[count - 1], 3 * static_cast<int>(last) + 3);
-    } else {
-      world.all_reduce(in, there, sum);
-      EXPECT_EQ(on_host(there).back(), 3 * static_cast<int>(3 * count - 1) + 3);
-      world.reduce_scatter(in, there.span().first(count), sum);
-      EXPECT_EQ(on_host(there)[count - 1], 3 * static_cast<int>(last) + 3);
-    }
-  });
-}
-
-TEST_P(Gpu, FactorsAndMeansAreApplied) {
-  with_members(3, [](Communicator& world) {
-    DeviceVector<int> data(counting(3000, world.rank()));
-    world.all_reduce(data, avg);
-    EXPECT_EQ(on_host(data)[2999], 3000);
-    data.copy_from(counting(3000, world.rank()));
-    world.all_reduce(data, premul_sum(2.0));
-    EXPECT_EQ(on_host(data)[2999], 6 * 3000);
-    // Each by a factor of its own, from and to either memory.
-    const auto here = counting(300'000, 0);
-    const DeviceVector<int> there(here);
-    std::vector<int> result(here.size());
-    const double factor = world.rank() + 1;
-    if (world.rank() == 0)
-      world.all_reduce(there, result, premul_sum(factor));
-    else
-      world.all_reduce(here, data = DeviceVector<int>(here.size()), premul_sum(factor));
-    EXPECT_EQ((world.rank() == 0 ? result : on_host(data))[299'999], 6 * 299'999);
-    DeviceVector<int> block(100'000);
-    world.reduce_scatter(there, block, premul_sum(factor));
-    EXPECT_EQ(on_host(block)[0], 6 * 100'000 * world.rank());
-    world.reduce_scatter(there, block, avg);
-    EXPECT_EQ(on_host(block)[0], 100'000 * world.rank());
-  });
-}
-
-TEST_P(Gpu, AndHostStandSideBySide) {
-  with_members(4, [](Communicator& world) {
-    const bool has_gpu = world.rank() % 2 == 1;
-    std::vector<int> here = counting(300, 10 * world.rank());
-    DeviceVector<int> there(here);
-    if (has_gpu)
-      world.broadcast(there, 2);
-    else
-      world.broadcast(here, 2);
-    EXPECT_EQ(has_gpu ? on_host(there) : here, counting(300, 20));
-    std::vector<int> all(1200);
-    if (has_gpu)
-      world.gather(there, all, 1);
-    else
-      world.gather(here, all, 1);
-    if (world.rank() == 1) {
-      EXPECT_EQ(all[1199], 319);
-    }
-  });
-}
-
-TEST_P(Gpu, CallsArePlannedOnceAndStartedAgainWithWhatIsThereThen) {
-  with_members(3, [](Communicator& world) {
-    DeviceVector<int> in(100);
-    DeviceVector<int> out(100);
-    auto plan = world.plan_all_reduce(in, out, max);
-    for (int turn = 0; turn < 4; ++turn) {
-      in.copy_from(counting(100, turn * 10 + world.rank()));
-      plan.run();
-      EXPECT_EQ(on_host(out), counting(100, turn * 10 + 2));
-    }
-  });
-}
-
-TEST_P(Gpu, ManyTensorsHereAndThereGoAsOne) {
-  with_members(3, [](Communicator& world) {
-    std::vector<int> here = counting(50, world.rank());
-    DeviceVector<int> there(counting(70, world.rank()));
-    DeviceVector<int> other(counting(7, world.rank()), last());
-    Batch batch(world);
-    batch.all_reduce(here, sum).all_reduce(there, sum).all_reduce(other, sum);
-    batch.run();
-    EXPECT_EQ(here[49], 3 * 49 + 3);
-    EXPECT_EQ(on_host(there)[69], 3 * 69 + 3);
-    EXPECT_EQ(on_host(other)[6], 3 * 6 + 3);
-  });
-}
-
 // Where a call has nothing to write it leaves what is there: between blocks, behind them, and where it does not look.
 TEST_P(Gpu, WhatIsNotWrittenStays) {
   for (const bool node_memory : {true, false}) {
@@ -403,24 +281,6 @@ TEST_P(Gpu, GivesTheBitsOfTheHost) {
   expect_the_hosts_bits<std::int64_t>();
 }
 
-TEST_P(Gpu, HundredsOfTensorsTravelTogether) {
-  with_members(2, [](Communicator& world) {
-    std::vector<DeviceVector<int>> tensors;
-    for (int i = 0; i < 300; ++i)
-      tensors.emplace_back(counting(static_cast<std::size_t>(i * 37 % 101), i + world.rank()));
-    Batch batch(world);
-    for (auto& tensor : tensors) batch.all_reduce(tensor, sum);
-    for (int turn = 0; turn < 2; ++turn) {
-      batch.run();
-      for (int i = 0; i < 300; ++i) {
-        const std::vector<int> there = on_host(tensors[static_cast<std::size_t>(i)]);
-        for (int at = 0; at < static_cast<int>(there.size()); ++at)
-          ASSERT_EQ(there[static_cast<std::size_t>(at)], (2 * (i + at) + 1) << turn) << i;
-      }
-    }
-  });
-}
-
 // Threads whose data are all on one GPU: nothing is copied to the host.
 TEST_F(FakeGpu, ReducesWhereTheDataLie) {
   with_members(4, [&](Communicator& world) {
@@ -480,19 +340,6 @@ TEST_F(FakeGpu, MultipliesAndDividesWhereTheDataLie) {
     EXPECT_EQ(on_host(block), std::vector<int>(count / 3));
     EXPECT_EQ(on_host(at_root)[5999], (5999 + 5999 * 30 + 10 + 40 + 5999 + 2) / 3);
   });
-}
-
-TEST_F(FakeGpu, NeedsFewLaunchesForManyTensors) {
-  with_members(2, [](Communicator& world) {
-    std::vector<DeviceVector<float>> tensors;
-    for (int i = 0; i < 300; ++i) tensors.emplace_back(10);
-    Batch batch(world);
-    for (auto& tensor : tensors) batch.all_reduce(tensor, max);
-    batch.run();
-  });
-  EXPECT_EQ(gpus().launches(), 2 * 2 * 3 + 1);
-  EXPECT_EQ(gpus().copies(), 0);
-  EXPECT_EQ(gpus().pinnings(), 0);
 }
 
 TEST_F(FakeGpu, MemoryForStagingIsKept) {

@@ -69,43 +69,6 @@ TEST_F(OwnGpus, ExchangeByCountsOfTheirOwn) {
   EXPECT_EQ(nccl().operations(), 5 * (2 + 5));  // of one alone nothing is sent
 }
 
-TEST_F(OwnGpus, GatherAndScatterByCountsOfTheirOwn) {
-  with_members(3, [&](Communicator& world) {
-    const int rank = world.rank();
-    for (int turn = 0; turn < 4; ++turn) {
-      const int root = turn % 3;
-      Counts counts;
-      for (int i = 0; i < 3; ++i) counts.push_back(given(i, root, turn) + 1);
-      const Counts offsets = offsets_of(counts);
-      const auto own = static_cast<std::size_t>(rank);
-      std::vector<int> whole(extent_of(counts), -2);
-      for (std::size_t i = 0; i < 3; ++i) {
-        for (std::size_t k = 0; k < counts[i]; ++k) whole[offsets[i] + k] = value_of(static_cast<int>(i), root, k);
-      }
-      const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(offsets[own]);
-      const std::vector<int> mine(begin, begin + static_cast<std::ptrdiff_t>(counts[own]));
-
-      DeviceVector<int> all(std::vector<int>(whole.size(), -2), rank);
-      // The root's own block is where it belongs already.
-      const DeviceVector<int> block(mine, rank);
-      if (rank == root)
-        gpu::copy(rank, reinterpret_cast<std::byte*>(all.data() + offsets[own]),
-                  reinterpret_cast<const std::byte*>(block.data()), mine.size() * sizeof(int));
-      if (rank == root)
-        world.gather_v(all.span().subspan(offsets[own], counts[own]), all, counts, root, offsets);
-      else
-        world.gather_v(block, all, counts, root, offsets);
-      EXPECT_EQ(on_host(all), rank == root ? whole : std::vector<int>(whole.size(), -2)) << turn;
-
-      DeviceVector<int> back(std::vector<int>(mine.size(), -3), rank);
-      world.scatter_v(DeviceVector<int>(whole, rank), back, counts, root, offsets);
-      EXPECT_EQ(on_host(back), mine) << turn;
-    }
-  });
-  EXPECT_EQ(gpus().pinnings(), 0);
-  EXPECT_EQ(nccl().operations(), 3 * 4 * 2);
-}
-
 TEST_F(OwnGpus, ExchangeInPlaceByCountsOfTheirOwn) {
   with_members(3, [&](Communicator& world) {
     const int rank = world.rank();
@@ -156,25 +119,6 @@ TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
     EXPECT_EQ(on_host(out), data.out);
   });
   EXPECT_EQ(nccl().operations(), 4);
-}
-
-TEST_F(OwnGpus, ExchangeBesideDataOfTheHost) {
-  with_members(3, [&](Communicator& world) {
-    for (int turn = 0; turn < 3; ++turn) {
-      const Exchanged data(3, world.rank(), turn);
-      std::vector<int> out(data.out.size(), -2);
-      if (world.rank() == turn) {
-        world.all_to_all_v(data.in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
-      } else {
-        const DeviceVector<int> in(data.in, world.rank());
-        DeviceVector<int> there(out, world.rank());
-        world.all_to_all_v(in, data.gives, there, data.takes, offsets_of(data.gives), offsets_of(data.takes));
-        out = on_host(there);
-      }
-      EXPECT_EQ(out, data.out) << turn;
-    }
-  });
-  EXPECT_EQ(nccl().operations(), 0);
 }
 
 // All members say the same, in that call, and the ones whose counts do fit as well.

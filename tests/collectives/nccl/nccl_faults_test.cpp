@@ -37,26 +37,6 @@ TEST_F(OwnGpus, AreNotAskedForCallsThatDiffer) {
   EXPECT_EQ(nccl().operations(), 2);
 }
 
-// A call in a stream and the same one outside of any.
-TEST_F(OwnGpus, AreNotAskedWhereOnlySomeNameAStream) {
-  std::atomic<int> refused = 0;
-  with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus(), world.rank());
-    DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
-    try {
-      if (world.rank() == 0)
-        world.on(stream.get()).all_reduce(mine, sum);
-      else
-        world.all_reduce(mine, sum);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::mismatch) << error.what();
-      EXPECT_TRUE(says(error, "in a stream")) << error.what();
-      ++refused;
-    }
-  });
-  EXPECT_EQ(refused, 2);
-}
-
 // All hear of it in the call itself, before NCCL is entered: whether it blocks nobody, or is planned.
 TEST_F(OwnGpus, AreNotGivenAStreamOfAnotherGpu) {
   for (const bool is_first : {true, false}) {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <functional>
 #include <future>
 #include <thread>
 
@@ -15,120 +14,7 @@ namespace {
 
 constexpr int owners = 3;
 
-// What is in it before a call.
-std::vector<int> mine(std::size_t many, int rank) { return counting(many, 1000 * rank); }
-
-// In such memory, and elsewhere: in both of a call, in one, on one member alone, at other places on one.
-struct Lies {
-  const char* name;
-  std::function<bool(int)> input;
-  std::function<bool(int)> output;
-  std::function<std::size_t(int)> offset;
-};
-
-std::vector<Lies> ways_to_lie() {
-  const auto yes = [](int /*rank*/) { return true; };
-  const auto no = [](int /*rank*/) { return false; };
-  const auto one = [](int rank) { return rank == 1; };
-  const auto same = [](int /*rank*/) { return std::size_t{8}; };
-  return {{"both", yes, yes, same},
-          {"input", yes, no, same},
-          {"output", no, yes, same},
-          {"input of one", one, no, same},
-          {"output of one", yes, one, same},
-          {"elsewhere on one", yes, yes, [](int rank) { return rank == 1 ? std::size_t{16} : std::size_t{8}; }}};
-}
-
-using Call = std::function<void(Communicator&, std::span<int> in, std::span<int> out)>;
-struct Named {
-  const char* name;
-  std::size_t input;
-  std::size_t output;
-  Call call;
-};
-
-std::vector<Named> calls() {
-  const std::vector<std::size_t> counts = {1000, 500, 1500};
-  const std::vector<std::size_t> gaps = {0, 1010, 1520};
-  return {
-      {"all_reduce", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, sum); }},
-      {"bit_or", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, bit_or); }},
-      {"premul_sum", 3000, 3000, [](auto& on, auto in, auto out) { on.all_reduce(in, out, premul_sum(2)); }},
-      {"reduce", 3000, 3000, [](auto& on, auto in, auto out) { on.reduce(in, out, sum, 1); }},
-      {"reduce by hand", 3000, 3000, [](auto& on, auto in, auto out) { on.reduce(in, out, bit_xor, 1); }},
-      {"reduce_scatter", 3000, 1000, [](auto& on, auto in, auto out) { on.reduce_scatter(in, out, max); }},
-      {"scan", 3000, 3000, [](auto& on, auto in, auto out) { on.scan(in, out, sum); }},
-      {"exscan", 3000, 3000, [](auto& on, auto in, auto out) { on.exscan(in, out, sum); }},
-      {"all_gather", 1000, 3000, [](auto& on, auto in, auto out) { on.all_gather(in, out); }},
-      {"broadcast", 0, 3000, [](auto& on, auto /*in*/, auto out) { on.broadcast(out, 2); }},
-      {"gather", 1000, 3000, [](auto& on, auto in, auto out) { on.gather(in, out, 1); }},
-      {"scatter", 3000, 1000, [](auto& on, auto in, auto out) { on.scatter(in, out, 1); }},
-      {"all_to_all", 3000, 3000, [](auto& on, auto in, auto out) { on.all_to_all(in, out); }},
-      {"all_gather_v", 1500, 3100,
-       [=](auto& on, auto in, auto out) {
-         on.all_gather_v(in.first(counts[static_cast<std::size_t>(on.rank())]), out, counts, gaps);
-       }},
-      {"gather_v", 1500, 3100,
-       [=](auto& on, auto in, auto out) {
-         on.gather_v(in.first(counts[static_cast<std::size_t>(on.rank())]), out, counts, 1, gaps);
-       }},
-      {"scatter_v", 3100, 1500,
-       [=](auto& on, auto in, auto out) {
-         on.scatter_v(in, out.first(counts[static_cast<std::size_t>(on.rank())]), counts, 1, gaps);
-       }},
-      {"all_to_all_v", 3100, 3100,
-       [](auto& on, auto in, auto out) {
-         // As much from i to j as from j to i; member 0's with gaps.
-         const auto rank = static_cast<std::size_t>(on.rank());
-         std::vector<std::size_t> blocks;
-         for (std::size_t i = 0; i < 3; ++i) blocks.push_back(100 * (i + rank) + 10 * i * rank + 5);
-         const std::vector<std::size_t> places = {0, 210, 600};
-         on.all_to_all_v(in, blocks, out, blocks, rank == 0 ? places : std::vector<std::size_t>{},
-                         rank == 0 ? places : std::vector<std::size_t>{});
-       }},
-  };
-}
-
-TEST_F(OwnGpus, WorkInMemoryThatNcclKnowsWhereverItIsGiven) {
-  with_members(owners, [&](Communicator& world) {
-    const int rank = world.rank();
-    constexpr std::size_t all = 4000;
-    DeviceVector<int> known_in = world.allocate_on_gpu<int>(all, rank);
-    DeviceVector<int> known_out = world.allocate_on_gpu<int>(all, rank);
-    DeviceVector<int> other_in(all, rank);
-    DeviceVector<int> other_out(all, rank);
-    Communicator host = world.duplicate([&] {
-      CommunicatorOptions options = world.options();
-      options.nccl = false;
-      return options;
-    }());
-    for (const Named& each : calls()) {
-      std::vector<int> in = mine(each.input, rank);
-      std::vector<int> expected(each.output, -7);
-      if (std::string_view(each.name) == "broadcast") expected = mine(each.output, rank);
-      const std::vector<int> before = expected;
-      each.call(host, in, expected);
-      for (const Lies& lies : ways_to_lie()) {
-        DeviceVector<int>& from = lies.input(rank) ? known_in : other_in;
-        DeviceVector<int>& to = lies.output(rank) ? known_out : other_out;
-        const std::size_t at = lies.offset(rank);
-        std::vector<int> filled(all, -1);
-        std::ranges::copy(in, filled.begin() + static_cast<std::ptrdiff_t>(at));
-        from.copy_from(filled);
-        std::ranges::fill(filled, -2);
-        std::ranges::copy(before, filled.begin() + static_cast<std::ptrdiff_t>(at));
-        to.copy_from(filled);
-        each.call(world, from.span().subspan(at, each.input), to.span().subspan(at, each.output));
-        std::ranges::copy(expected, filled.begin() + static_cast<std::ptrdiff_t>(at));
-        EXPECT_EQ(on_host(to), filled) << each.name << ", " << lies.name;
-      }
-    }
-  });
-  EXPECT_EQ(gpus().pinnings(), 0);
-  EXPECT_EQ(nccl().ever_registered(), 2 * owners);
-}
-
-// In place, too, and in plans and batches; and what another communicator took is memory like any other.
+// In place, in plans and batches; and what another communicator took is memory like any other.
 TEST_F(OwnGpus, WorkInPlaceInMemoryThatNcclKnows) {
   with_members(owners, [&](Communicator& world) {
     const int rank = world.rank();

@@ -41,29 +41,6 @@ TEST_F(OwnGpus, NeedNotBeWaitedForInAStream) {
   EXPECT_EQ(nccl().operations(), 6);
 }
 
-// Small ones as well; and what GPUs do not do waits for what is before it in the stream.
-TEST_F(OwnGpus, KeepTheOrderOfAStream) {
-  with_members(3, [&](Communicator& world) {
-    const Stream stream(gpus(), world.rank());
-    const Stream other(gpus(), world.rank());
-    DeviceVector<int> small(std::vector<int>{0, 0}, world.rank());
-    std::vector<int> here(2);
-    for (int turn = 0; turn < 5; ++turn) {
-      const Stream& now = turn % 2 == 0 ? stream : other;
-      now.put([&, turn] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2));
-        small.copy_from(std::vector<int>{turn, world.rank()});
-      });
-      world.on(now.get()).all_reduce(small, sum);
-      world.on(now.get()).scan(small, commutative([](int a, int b) { return a + b; }));
-      now.put([&] { small.copy_to(here); });
-      now.wait();
-      EXPECT_EQ(here, (std::vector<int>{3 * turn * (world.rank() + 1), 3 * (world.rank() + 1)}));
-    }
-  });
-  EXPECT_EQ(nccl().operations(), 15);
-}
-
 // What is composed uses memory of its own, one call after the other, whatever their streams.
 TEST_F(OwnGpus, DoNotMixWhatIsInSeveralStreams) {
   with_members(3, [&](Communicator& world) {
