@@ -23,7 +23,7 @@ BenchCandidate running(std::string_view name, Communicator& on, const detail::Ca
 // Makes candidates on a communicator of the same members with other options.
 CandidateMaker on_another(Communicator& world, const std::string& name, bool only_reductions,
                           const CommunicatorOptions& options) {
-  const auto other = std::make_shared<Communicator>(world.core()->split(0, world.rank(), options));
+  const auto other = std::make_shared<Communicator>(world.core()->factory().split(0, world.rank(), options));
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<BenchCandidate> {
     if (subject.collective == Collective::exchange || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;

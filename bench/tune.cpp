@@ -33,7 +33,7 @@ class Tuner {
     options.name = text(options.name, "/tune");
     options.table.clear();
     options.algorithm.clear();
-    free_ = std::make_unique<Communicator>(world.core()->split(0, world.rank(), options));
+    free_ = std::make_unique<Communicator>(world.core()->factory().split(0, world.rank(), options));
   }
 
   TuneResult run() {
@@ -79,7 +79,7 @@ class Tuner {
     Buffers buffers(cell.subject, world_.size(), world_.rank());
     const auto plan = free_->core()->prepare(buffers.request()).call.plan;
     double least = 0;
-    for (AlgorithmCandidate each : free_->core()->candidates(plan->spec)) {
+    for (AlgorithmCandidate each : free_->core()->members().planner().candidates(plan->spec)) {
       if (!each.why_not.empty()) continue;
       if (least == 0) least = each.predicted_us;
       const bool may_be = each.predicted_us <= least * hopeless && cell.able.size() < tune_options_.most;
@@ -109,7 +109,7 @@ class Tuner {
       }
       if (forced.empty()) return;
       options.algorithm = join(forced, ",");
-      forced_.push_back(std::make_unique<Communicator>(world_.core()->split(0, world_.rank(), options)));
+      forced_.push_back(std::make_unique<Communicator>(world_.core()->factory().split(0, world_.rank(), options)));
     }
   }
 

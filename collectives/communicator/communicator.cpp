@@ -16,7 +16,7 @@ node::SymmetricPart allocate_symmetric(CommunicatorCore* core, std::size_t count
                                        Origin origin) {
   if (!core)
     throw Error(Code::usage, "resize() of symmetric memory that no communicator allocated", "take it from allocate()");
-  return core->allocate(count, element_bytes, origin);
+  return core->factory().allocate(count, element_bytes, origin);
 }
 
 }  // namespace detail
@@ -55,8 +55,8 @@ int Communicator::rank() const { return here().rank(); }
 int Communicator::size() const { return here().size(); }
 const std::string& Communicator::name() const { return here().options().name; }
 Order Communicator::order() const { return here().options().order; }
-const Topology& Communicator::topology() const { return here().topology(); }
-const std::vector<int>& Communicator::ranks() const { return here().ranks(); }
+const Topology& Communicator::topology() const { return *here().members().topology(); }
+const std::vector<int>& Communicator::ranks() const { return here().members().ranks(); }
 const CommunicatorOptions& Communicator::options() const { return here().options(); }
 void Communicator::set_timeout(Duration timeout) { here().set_timeout(timeout); }
 bool Communicator::failed() const { return core_ && core_->failed(); }
@@ -82,7 +82,7 @@ void Communicator::refuse_moved() {
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
   CommunicatorOptions options = here().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto core = here().split(colour, key, std::move(options), origin);
+  auto core = here().factory().split(colour, key, std::move(options), origin);
   if (!core) return std::nullopt;
   return Communicator(std::move(core));
 }
@@ -90,7 +90,7 @@ std::optional<Communicator> Communicator::split(int colour, int key, std::string
 Communicator Communicator::shrink(std::string name) {
   CommunicatorOptions options = here().options();
   if (!name.empty()) options.name = std::move(name);
-  return Communicator(here().shrink(std::move(options)));
+  return Communicator(here().factory().shrink(std::move(options)));
 }
 
 Communicator Communicator::reproducible(std::string name, Origin origin) {
@@ -101,7 +101,7 @@ Communicator Communicator::reproducible(std::string name, Origin origin) {
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions options, Origin origin) {
-  return Communicator(here().split(0, rank(), std::move(options), origin));
+  return Communicator(here().factory().split(0, rank(), std::move(options), origin));
 }
 
 }  // namespace lockstep

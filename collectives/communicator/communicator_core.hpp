@@ -5,8 +5,8 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,26 +14,21 @@
 #include <tuple>
 #include <vector>
 
+#include "collectives/communicator/bound_call.hpp"
+#include "collectives/communicator/call_staging.hpp"
 #include "collectives/communicator/call_subject.hpp"
-#include "collectives/communicator/communicator_options.hpp"
+#include "collectives/communicator/communicator_factory.hpp"
 #include "collectives/communicator/gpu_scratch.hpp"
 #include "collectives/communicator/member_groups.hpp"
+#include "collectives/communicator/membership.hpp"
 #include "collectives/communicator/partition_cache.hpp"
+#include "collectives/communicator/peer_messages.hpp"
+#include "collectives/communicator/pending_calls.hpp"
+#include "collectives/communicator/repeated_calls.hpp"
 #include "collectives/communicator/request.hpp"
-#include "collectives/communicator/staging.hpp"
-#include "collectives/engine/transport.hpp"
-#include "collectives/node/call.hpp"
-#include "collectives/node/symmetric.hpp"
-#include "topology/base/error.hpp"
-#include "topology/exchange.hpp"
 
 namespace lockstep {
 
-template <class World>
-class Engine;
-class RealWorld;
-class Planner;
-struct AlgorithmCandidate;
 namespace nccl {
 class NcclCommunicator;
 struct NcclCall;
@@ -44,64 +39,6 @@ namespace detail {
 
 struct DeviceCall;
 class GpuLevels;
-
-// Holds a call that is checked and planned, with everything that a repeated start needs. It owns its staging memory,
-// but not the caller's buffers.
-struct BoundCall {
-  Call call;
-  std::vector<StagingCopy> in;    // Run before the call.
-  std::vector<StagingCopy> back;  // Run after it.
-  StagingBuffer staged;
-  std::optional<gpu::Stream> stream = {};
-  // True if the members of a node keep the stream's order themselves, so that the host need not wait for the stream.
-  bool keeps_order = false;
-  // True if tensors that are one call are packed and unpacked in a GPU's memory.
-  bool packs_on_gpu = false;
-  // Holds the place of a plan's buffer when the plan was made, on a GPU or in symmetric memory. A later start compares
-  // it, to find freed memory.
-  struct BufferLocation {
-    const void* data = nullptr;  // Null means that the buffer cannot be checked.
-    std::size_t bytes = 0;
-    gpu::MemoryLocation where;
-  };
-  std::array<BufferLocation, 2> locations = {};  // Belong to input and output.
-  // Describes the call for GPUs; null if they cannot run it. Otherwise the host's call is made only when the members
-  // have decided against GPUs.
-  std::shared_ptr<DeviceCall> gpus = {};
-
-  // Return the name of the chosen algorithm, and the reason for the choice, as texts for people.
-  const std::string& algorithm() const;
-  const std::string& why() const;
-};
-
-// Tells the other members if this one fails to make its part of a communicator. done() says that it has succeeded.
-class CreationGuard {
- public:
-  explicit CreationGuard(Exchange& exchange) : exchange_(exchange) {}
-  ~CreationGuard() {
-    if (is_done_) return;
-    try {
-      exchange_.fail("it could not make its part of the communicator; its own error says why");
-    } catch (const std::exception& second) {
-      exchange_.log().error(text("while telling the others of it: ", second.what()));
-    }
-  }
-  CreationGuard(const CreationGuard&) = delete;
-  CreationGuard& operator=(const CreationGuard&) = delete;
-  void done() { is_done_ = true; }
-
- private:
-  Exchange& exchange_;
-  bool is_done_ = false;
-};
-
-// Owns the room of this member's node, if members are on several nodes and others are on this one. All nodes have one,
-// or none has.
-struct NodeRoom {
-  std::unique_ptr<node::Room> room;
-  // Is the size in bytes of the largest element that can be reduced there; 0 if no node has a room.
-  std::size_t most_element = 0;
-};
 
 // Runs the calls of one member. One thread may use it at a time; a second thread gets Error usage. Members that call
 // `prepare`, `run` or `start` must do so in the same order.
@@ -115,28 +52,28 @@ class CommunicatorCore {
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();
 
-  int rank() const { return exchange_->rank(); }
-  int size() const { return exchange_->size(); }
-  const CommunicatorOptions& options() const { return options_; }
+  // Returns this member's end of the communicator.
+  Membership& members() { return members_; }
+  // Returns the maker of smaller communicators and of memory for collectives.
+  CommunicatorFactory& factory() { return factory_; }
+  int rank() const { return members_.rank(); }
+  int size() const { return members_.size(); }
+  const CommunicatorOptions& options() const { return members_.options(); }
   // Sets the timeout of this member's later calls; zero selects LOCKSTEP_TIMEOUT. Throws Error usage if it is negative.
   void set_timeout(Duration timeout);
   // Sets the subject of this member's later calls. See ScopedCallSubject.
   void set_subject(const CallSubject& subject);
   const CallSubject& subject() const { return subject_; }
-  const Topology& topology() const { return *topology_; }
-  const std::vector<int>& ranks() const { return ranks_; }
   // True if the communicator has failed or was closed.
   bool failed() const;
   // True if members are on several nodes, and those of each node share memory of their own. It is equal on all members.
-  bool meets_in_nodes() const { return node_room_.most_element > 0; }
+  bool meets_in_nodes() const { return members_.node_element() > 0; }
   // Returns the tuning of the memory that this member shares with others; nothing if it shares none.
   std::optional<node::Tuning> node_tuning() const;
 
   // Checks and plans a call. Throws Error usage for a wrong CallRequest. That fails the communicator, so that no other
   // member waits in vain.
   BoundCall prepare(const CallRequest& request);
-  // Returns the algorithms that were considered for a call, as Planner::candidates().
-  std::vector<AlgorithmCandidate> candidates(const Spec& spec);
   // Prepares several calls that GPUs may run as one operation. `whole` has the elements of all of them, and
   // `make_host_call` makes the call for the host. Returns an empty BoundCall if GPUs cannot run them.
   BoundCall prepare(std::span<const CallRequest> requests, const CallRequest& whole,
@@ -147,7 +84,7 @@ class CommunicatorCore {
   // Prepares a call that GPUs do not run. It takes no exclusive use, so that code inside a call may use it.
   BoundCall prepare_for_host(const CallRequest& request) { return bound_call_from(request, QueryRule::never); }
   // Returns memory of make_staging_buffer(); the caller shares it. If that fails, the other members are told.
-  StagingBuffer take_memory(std::size_t bytes, bool for_gpu);
+  StagingBuffer take_memory(std::size_t bytes, bool for_gpu) { return staging_.take_memory(bytes, for_gpu); }
   // Returns scratch memory of a GPU, which is kept for reuse after the caller has released it.
   StagingBuffer take_on_gpu(int device, std::size_t bytes);
   // Returns the GPU in whose memory tensors should be packed, or gpu::MemoryLocation::host.
@@ -165,7 +102,6 @@ class CommunicatorCore {
   // is over.
   CallHandle start(const CallRequest& request);
   CallHandle start(const BoundCall& bound_call, Origin origin) { return start_all({&bound_call, 1}, origin); }
-  using StreamMarks = std::vector<std::shared_ptr<gpu::StreamMark>>;
   // Starts several calls under one handle. If `behind` isn't empty, work on GPUs waits for these marks instead of the
   // default stream.
   CallHandle start_all(std::span<const BoundCall> calls, Origin origin, const StreamMarks& behind = {});
@@ -180,87 +116,29 @@ class CommunicatorCore {
   void wait(CallHandle handle, Origin origin, bool& over);
   // Gives up a call whose Request was destroyed before it was waited for.
   void drop(CallHandle handle) noexcept;
-  // Tells the other members of a call that this one cannot make, so that they do not wait for it.
-  void refuse(const Error& error) noexcept;
-  // Does the same if other members may be waiting in the exchange, where they do not hear the engine.
-  void refuse_together(const Error& error) noexcept;
   // Ends the communicator, although Requests may remain: their later calls throw. Ends the process if a call of this
   // communicator is still running.
   void close() noexcept;
 
-  // Makes a communicator of the members with the same colour, ordered by key, then by rank. All members call it.
-  // Returns null if this member's colour is negative.
-  std::shared_ptr<CommunicatorCore> split(int colour, int key, CommunicatorOptions options,
-                                          Origin origin = Origin::here());
-  // Makes a communicator of the members that survive a failure; they all call it, once. Throws Error usage if the
-  // transport cannot continue without a member.
-  std::shared_ptr<CommunicatorCore> shrink(CommunicatorOptions options);
-  // Allocates symmetric memory of count * element_bytes bytes; all members call it, and each owns its part.
-  node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
   // Allocates memory of GPU `device`, which members may choose freely; all members call it. The caller shares the
   // memory.
   std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
 
  private:
-  // Returns the memory that all members share; nothing if they are on several nodes, or share none.
-  node::Room* room_of_all() const;
-
-  // Holds a call that was made before, with the values that tell it from other calls.
-  struct RepeatedCall {
-    Collective collective = Collective::exchange;
-    DataType type = DataType::u8;
-    ReduceOp op = ReduceOp::sum;
-    Order order = Order::fast;
-    int root = 0;
-    bool in_place = false;
-    std::size_t element_bytes = 0;
-    std::size_t input_count = 0;
-    std::size_t output_count = 0;
-    std::uint64_t subject = 0;
-    Call call;
-  };
   // Returns the request with this communicator's order and wire format.
   CallRequest with_options(CallRequest request) const;
   // Checks a request, and returns it with the fingerprints that members compare.
   Spec spec_for(const CallRequest& request);
-  RepeatedCall* repeated_call_for(const CallRequest& request);
-  void run_repeated(RepeatedCall& repeated_call, const CallRequest& request);
-  bool is_same(const RepeatedCall& repeated_call, const CallRequest& request) const;
-  void remember(RepeatedCall& repeated_call, const CallRequest& request, const Call& call) const;
-
-  class ExclusiveUse;  // Admits one thread at a time; a second one gets an error.
-
-  struct PendingCall;
+  // Returns the size in bytes from which members may ask each other where the data of a call is.
+  std::size_t asked_bytes() const;
 
   // Selects the calls for which members ask each other where their data is. Plans use `once`: they always ask, at their
   // first start.
   enum class QueryRule : std::uint8_t { never, where_it_is_large, once };
   BoundCall bound_call_from(const CallRequest& request, QueryRule query_rule);
-  bool can_keep_order(const CallRequest& request, const Plan& plan) const;
-  BoundCall::BufferLocation location_of(const BufferView& data, std::size_t element_bytes);
-  static BufferDevices devices_of(const Call& call);
-  bool is_known(const void* data, std::size_t bytes);
-  void refuse_if_freed(const BoundCall& bound_call, const Origin& origin);
-  void stage(BoundCall& bound_call, const CallRequest& request) const;
-  void say_reason() const;
-  [[noreturn]] void refuse_end_inside() const;
-  void begin(const Call& call, CallHandle handle);
   void begin(const BoundCall& bound_call, CallHandle handle);
-  void begin_message(const PeerMessage& message, bool sends, CallHandle handle);
-  CallHandle take_slot(Origin origin);
-  PendingCall& pending(CallHandle handle);
-  void release(CallHandle handle);
-  static void keep_memory(PendingCall& slot);
-  void copy_all(std::span<const StagingCopy> copies, CallHandle handle);
-  void finish(CallHandle handle);
+  CallHandle take_slot(const Origin& origin);
   void wait_inside(CallHandle handle);
-  void come_to(Collective what, const Origin& origin);
-  template <class F>
-  auto make_together(Collective what, const Origin& origin, const F& f);
-  std::shared_ptr<CommunicatorCore> split_inside(int colour, int key, CommunicatorOptions options);
-  std::shared_ptr<CommunicatorCore> smaller(const std::vector<int>& members, std::uint64_t number,
-                                            const CommunicatorOptions& options,
-                                            const std::function<std::optional<std::string>()>& in_vain);
   void run_inside(const BoundCall& bound_call, const Origin& origin);
 
   class GpuWait;
@@ -268,7 +146,6 @@ class CommunicatorCore {
   // hash given minus taken messages, compare registered memory, and count members with another GPU's stream.
   using DeviceVote = std::array<std::uint64_t, 4>;
   bool may_ask_where(const CallRequest& request, const Spec& spec, QueryRule query_rule) const;
-  bool queries_where(const CallRequest& request) const;
   int device_of(const CallRequest& request) const;
   std::shared_ptr<DeviceCall> device_call_for(const Spec& spec, const CallRequest& request) const;
   // Returns the plan of the vote on a call of this spec. It has that call's signature.
@@ -279,8 +156,6 @@ class CommunicatorCore {
   bool has_other_stream(const DeviceCall& gpus) const;
   Error other_stream(const DeviceCall& gpus, const Origin& origin);
   void make_nccl_communicator(int device, const Origin& origin);
-  template <class F>
-  auto in_exchange(const F& f);
   template <class F>
   void together(const F& f);
   std::shared_ptr<std::byte> allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes, int device,
@@ -327,40 +202,17 @@ class CommunicatorCore {
   template <class F>
   auto or_break(const F& f);
   void end_nccl() noexcept;
-  std::shared_ptr<const Plan> message_plan(const PeerMessage& message, bool sends);
-  void refuse_if_closed() const {
-    if (closed_) [[unlikely]]
-      refuse_closed();
-  }
-  [[noreturn]] void refuse_closed() const;
-  void refuse_allocation_if_failed() const;
-  void check(const PeerMessage& message, bool written, Origin origin) const;
-  template <class F>
-  auto or_refuse(const F& f);
-  std::uint32_t mark_of(const PeerMessage& message) const;
 
-  CommunicatorOptions options_;
-  std::unique_ptr<Exchange> exchange_;
-  CreationGuard creation_guard_{*exchange_};
-  std::shared_ptr<const Topology> topology_;
-  std::vector<int> ranks_;
-  TransportMaker maker_;
-  std::unique_ptr<node::Room> room_;  // Is null after the engine has taken it.
-  NodeRoom node_room_;                // Its room is null after the engine has taken it.
-  std::unique_ptr<Planner> planner_;
+  Membership members_;
+  CallStaging staging_{members_};
+  RepeatedCalls repeated_calls_{members_};
+  PendingCalls pending_calls_{members_};
+  PeerMessages messages_{members_, pending_calls_};
+  CommunicatorFactory factory_{members_};
   PartitionCache partitions_;
-  std::array<RepeatedCall, 16> repeated_calls_;
   CallSubject subject_;
   std::uint64_t subject_key_ = 0;  // Is a hash of subject_; 0 if that is empty.
-  std::vector<std::unique_ptr<PendingCall>> pending_calls_;
-  std::vector<std::size_t> free_;  // Holds free slots of pending_calls_; the last is used first.
-  std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
-      message_plans_;                          // Has the key peer, tag, sends, bytes.
-  std::atomic<const Origin*> user_ = nullptr;  // Points to the place of the call inside; null if none is.
-  bool closed_ = false;
-  bool has_shrunk_ = false;
-  std::unique_ptr<Engine<RealWorld>> engine_;
-  bool may_use_nccl_ = false;  // Is equal on all members, as is the choice of paths below.
+  bool may_use_nccl_ = false;      // Is equal on all members, as is the choice of paths below.
   std::unique_ptr<nccl::NcclCommunicator> nccl_communicator_;
   std::unique_ptr<GpuLevels> levels_;
   // True if members are on several nodes, and some node has several members.

@@ -20,10 +20,10 @@ int CommunicatorCore::packed_on(const CallRequest& whole, std::span<const CallRe
     if (its != DeviceCall::anywhere) device = its;
   }
   if (device < 0) return gpu::MemoryLocation::host;
-  return or_refuse([&] {
-    const auto plan = planner_->plan(spec_of(with_options(whole), size(), rank(), partitions_));
+  return members_.or_refuse([&] {
+    const auto plan = members_.planner().plan(spec_of(with_options(whole), size(), rank(), partitions_));
     bool works = false;
-    if (can_keep_order(whole, *plan)) engine_->alone([&] { works = works_on(device, whole, *plan); });
+    if (staging_.can_keep_order(whole, *plan)) members_.engine().alone([&] { works = works_on(device, whole, *plan); });
     return works ? device : gpu::MemoryLocation::host;
   });
 }
@@ -31,7 +31,7 @@ int CommunicatorCore::packed_on(const CallRequest& whole, std::span<const CallRe
 // True if the node's members would work in that GPU's memory, as far as this one knows, and faster than on the host.
 // In a stream they do so at any cost, since the host would have to wait for the work before the call.
 bool CommunicatorCore::works_on(int device, const CallRequest& whole, const Plan& plan) {
-  const node::Gpus* const shared = engine_->world().room()->gpus();
+  const node::Gpus* const shared = members_.engine().world().room()->gpus();
   if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
   if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
   if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
@@ -43,7 +43,7 @@ bool CommunicatorCore::works_on(int device, const CallRequest& whole, const Plan
 }
 
 StagingBuffer CommunicatorCore::take_on_gpu(int device, std::size_t bytes) {
-  return or_refuse([&] { return scratch_.take(device, bytes); });
+  return members_.or_refuse([&] { return scratch_.take(device, bytes); });
 }
 
 // Keeps the memory until the stream has done its present work.
@@ -66,15 +66,6 @@ void CommunicatorCore::wait_a_moment_for_stream(const BoundCall& bound_call) noe
   } catch (const std::exception&) {
     return;  // Nothing runs in the stream any more.
   }
-}
-
-void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) {
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  for (const BoundCall& bound_call : calls) refuse_if_freed(bound_call, origin);
-  const CallHandle handle = take_slot(origin);
-  begin_all(calls, handle);
-  if (!stays_in_stream(handle)) wait_inside(handle);
 }
 
 }  // namespace lockstep::detail

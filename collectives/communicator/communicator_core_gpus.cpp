@@ -44,7 +44,6 @@ const std::string& BoundCall::why() const {
 // Is called at the end of every call, and destroys NCCL's communicator after a failure. Otherwise a GPU would wait for
 // a missing member, and memory could not be freed.
 void CommunicatorCore::break_if_failed() noexcept {
-  if (!engine_ || !engine_->failed()) return;
   end_levels();
   nccl_communicator_.reset();
 }
@@ -57,10 +56,8 @@ bool CommunicatorCore::may_ask_where(const CallRequest& request, const Spec& spe
          bytes_of(spec) >= asked_from;
 }
 
-// True if a call with these counts may ask. It is never false for one that asks.
-bool CommunicatorCore::queries_where(const CallRequest& request) const {
-  return may_use_nccl_ && std::max(request.input.count, request.output.count) * request.element_bytes >=
-                              asked_from / static_cast<std::size_t>(size());
+std::size_t CommunicatorCore::asked_bytes() const {
+  return may_use_nccl_ ? asked_from / static_cast<std::size_t>(size()) : std::numeric_limits<std::size_t>::max();
 }
 
 int CommunicatorCore::device_of(const CallRequest& request) const {
@@ -91,9 +88,9 @@ std::shared_ptr<DeviceCall> CommunicatorCore::device_call_for(const Spec& spec, 
 BoundCall CommunicatorCore::prepare(std::span<const CallRequest> requests, const CallRequest& whole,
                                     std::function<BoundCall()> make_host_call) {
   if (!may_use_nccl_ || requests.empty()) return {};
-  const ExclusiveUse use(*this, whole.origin);
-  refuse_if_closed();
-  return or_refuse([&] {
+  const ExclusiveUse use(members_, whole.origin);
+  members_.refuse_if_closed();
+  return members_.or_refuse([&] {
     BoundCall bound_call;
     bound_call.call.origin = whole.origin;
     bound_call.stream = whole.stream;
@@ -123,9 +120,9 @@ BoundCall CommunicatorCore::prepare(std::span<const CallRequest> requests, const
 
 void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& earlier, const Origin& origin) {
   if (!bound_call.gpus || !earlier.gpus) return;
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  or_refuse([&] {
+  const ExclusiveUse use(members_, origin);
+  members_.refuse_if_closed();
+  members_.or_refuse([&] {
     const DeviceCall::DevicePath path = earlier.gpus->path;
     // Either all members give NCCL the registered memory, or all give it other memory.
     const bool knew = earlier.gpus->is_same_memory && earlier.gpus->places != 0;
@@ -134,11 +131,11 @@ void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& e
     if (((path == DeviceCall::DevicePath::nccl || path == DeviceCall::DevicePath::levels) &&
          !fits(bound_call.gpus->device)) ||
         (knew && !bound_call.gpus->is_same_memory))
-      throw Error(
-          Code::usage,
-          text("on \"", options_.name, "\", data that was in the memory of this member's GPU when all agreed to ",
-               "go by NCCL is elsewhere now, at ", place(origin)),
-          "keep it in that memory, or begin anew on all members");
+      throw Error(Code::usage,
+                  text("on \"", members_.options().name,
+                       "\", data that was in the memory of this member's GPU when all agreed to ",
+                       "go by NCCL is elsewhere now, at ", place(origin)),
+                  "keep it in that memory, or begin anew on all members");
     bound_call.gpus->path = earlier.gpus->path;
   });
 }
@@ -147,11 +144,11 @@ void CommunicatorCore::decide_as(const BoundCall& bound_call, const BoundCall& e
 // work that runs.
 void CommunicatorCore::refuse_if_captured(const BoundCall& bound_call) {
   if (nccl_communicator_ || levels_ || !bound_call.stream) return;
-  or_refuse([&] {
+  members_.or_refuse([&] {
     if (!gpu::backend()->is_captured(*bound_call.stream)) return;
     throw Error(Code::usage,
-                text("a stream that is captured was given to the first call of \"", options_.name, "\" on GPUs, ",
-                     place(bound_call.call.origin)),
+                text("a stream that is captured was given to the first call of \"", members_.options().name,
+                     "\" on GPUs, ", place(bound_call.call.origin)),
                 "call something once before the stream is captured");
   });
 }
@@ -159,34 +156,30 @@ void CommunicatorCore::refuse_if_captured(const BoundCall& bound_call) {
 // Finds the path of the call, which members decide together the first time.
 void CommunicatorCore::find_way(const BoundCall& bound_call) {
   DeviceCall& gpus = *bound_call.gpus;
-  engine_->progress_or_throw();
+  members_.engine().progress_or_throw();
   if (gpus.path == DeviceCall::DevicePath::unknown && !may_go(gpus))
     gpus.path = DeviceCall::DevicePath::host;  // The reason was found since the call was planned.
   if (gpus.path == DeviceCall::DevicePath::unknown) {
     refuse_if_captured(bound_call);
     decide(gpus, bound_call.call.origin);
   }
-  if (gpus.path == DeviceCall::DevicePath::host && !gpus.host_call) gpus.host_call = or_refuse(gpus.make_host_call);
+  if (gpus.path == DeviceCall::DevicePath::host && !gpus.host_call)
+    gpus.host_call = members_.or_refuse(gpus.make_host_call);
 }
 
 // Returns true if GPUs run the call. It is in a stream then.
 bool CommunicatorCore::begin_on_gpus(const BoundCall& bound_call, CallHandle handle) {
   const DeviceCall& gpus = *bound_call.gpus;
-  try {
-    find_way(bound_call);
-    if (gpus.path == DeviceCall::DevicePath::host) return false;
-    Trial* const trial = gpus.path == DeviceCall::DevicePath::nccl ? trial_of(bound_call) : nullptr;
-    if (trial != nullptr)
-      run_in_turn(*trial, bound_call, handle);
-    else if (gpus.path == DeviceCall::DevicePath::levels)
-      run_levels(bound_call, pending(handle).behind);
-    else
-      begin_in_nccl(gpus.steps, bound_call, handle);
-    return true;
-  } catch (...) {
-    release(handle);
-    throw;
-  }
+  find_way(bound_call);
+  if (gpus.path == DeviceCall::DevicePath::host) return false;
+  Trial* const trial = gpus.path == DeviceCall::DevicePath::nccl ? trial_of(bound_call) : nullptr;
+  if (trial != nullptr)
+    run_in_turn(*trial, bound_call, handle);
+  else if (gpus.path == DeviceCall::DevicePath::levels)
+    run_levels(bound_call, pending_calls_.at(handle).behind);
+  else
+    begin_in_nccl(gpus.steps, bound_call, handle);
+  return true;
 }
 
 // Starts the steps in NCCL. `bound_call` is the first of their calls.
@@ -194,11 +187,11 @@ void CommunicatorCore::begin_in_nccl(std::span<const nccl::NcclCall> steps, cons
                                      CallHandle handle) {
   or_break([&] {
     const gpu::Stream stream =
-        bound_call.stream ? *bound_call.stream : nccl_communicator_->stream_after(pending(handle).behind);
+        bound_call.stream ? *bound_call.stream : nccl_communicator_->stream_after(pending_calls_.at(handle).behind);
     GpuWait pause(*this, "", bound_call.call.origin, &steps.front().spec);
     if (auto mark = nccl_communicator_->begin(steps, stream, std::ref(pause)))
-      pending(handle).marks.push_back(std::move(mark));
-    pending(handle).in_stream = bound_call.stream.has_value();
+      pending_calls_.at(handle).marks.push_back(std::move(mark));
+    pending_calls_.at(handle).in_stream = bound_call.stream.has_value();
   });
 }
 
@@ -207,30 +200,22 @@ bool CommunicatorCore::joins(const BoundCall& bound_call, CallHandle handle) {
   if (!bound_call.gpus) return false;
   find_way(bound_call);
   if (bound_call.gpus->path != DeviceCall::DevicePath::nccl || trial_of(bound_call) != nullptr) return false;
-  auto& together = pending(handle).together;
+  auto& together = pending_calls_.at(handle).together;
   together.insert(together.end(), bound_call.gpus->steps.begin(), bound_call.gpus->steps.end());
   return true;
 }
 
 void CommunicatorCore::begin_together(std::span<const BoundCall> calls, CallHandle handle) {
-  const auto or_release = [&](const auto& f) {
-    try {
-      return f();
-    } catch (...) {
-      release(handle);
-      throw;
-    }
-  };
   const BoundCall* first = nullptr;
   for (const BoundCall& bound_call : calls) {
-    if (!or_release([&] { return joins(bound_call, handle); })) {
+    if (!joins(bound_call, handle)) {
       begin(bound_call, handle);
       mark_end(bound_call, handle);
     } else if (first == nullptr) {
       first = &bound_call;
     }
   }
-  if (first != nullptr) or_release([&] { begin_in_nccl(pending(handle).together, *first, handle); });
+  if (first != nullptr) begin_in_nccl(pending_calls_.at(handle).together, *first, handle);
 }
 
 void CommunicatorCore::wait_for_nccl(const Origin& origin) {
@@ -242,10 +227,10 @@ void CommunicatorCore::wait_for_nccl(const Origin& origin) {
 }
 
 bool CommunicatorCore::reached(CallHandle handle) {
-  PendingCall& slot = pending(handle);
+  PendingCall& slot = pending_calls_.at(handle);
   if (slot.marks.empty()) return true;
   return or_break([&] {
-    engine_->progress_or_throw();
+    members_.engine().progress_or_throw();
     run_progress_hooks(0);
     if (nccl_communicator_) nccl_communicator_->check();
     std::erase_if(slot.marks, [](const auto& mark) { return mark->is_reached(); });
@@ -254,8 +239,8 @@ bool CommunicatorCore::reached(CallHandle handle) {
 }
 
 void CommunicatorCore::wait_for_gpus(CallHandle handle) {
-  if (pending(handle).marks.empty()) return;
-  GpuWait pause(*this, "what was begun", pending(handle).origin);
+  if (pending_calls_.at(handle).marks.empty()) return;
+  GpuWait pause(*this, "what was begun", pending_calls_.at(handle).origin);
   while (!reached(handle)) or_break([&] { pause(); });
 }
 
@@ -263,15 +248,16 @@ void CommunicatorCore::wait_for_gpus(CallHandle handle) {
 void CommunicatorCore::end_nccl() noexcept {
   if (!nccl_communicator_) return;
   try {
-    if (!engine_->failed() && std::uncaught_exceptions() == 0) {
+    if (!members_.engine().failed() && std::uncaught_exceptions() == 0) {
       GpuWait pause(*this, "what was begun on GPUs", {});
       nccl_communicator_->end(std::ref(pause));
     } else {  // A member that ends in good order waits for the work of all.
-      engine_->refuse(
+      members_.engine().refuse(
           Error(Code::peer_failed, "it left without ending what GPUs did for it", "see what it says itself"));
     }
   } catch (const std::exception& error) {
-    engine_->log().error(text("while ending NCCL's group of \"", options_.name, "\": ", error.what()));
+    members_.engine().log().error(
+        text("while ending NCCL's group of \"", members_.options().name, "\": ", error.what()));
   }
   nccl_communicator_.reset();
 }

@@ -18,13 +18,13 @@ class CommunicatorCore::GpuWait {
       : core_(core), what_(what), origin_(origin), spec_(spec) {}
 
   void operator()() {
-    core_.engine_->progress_or_throw();
+    core_.members_.engine().progress_or_throw();
     constexpr unsigned turns_between_looks = 8;
     if (turns_ % turns_between_looks == turns_between_looks - 1) run_progress_hooks(0);
-    const Duration now = core_.engine_->world().now();
+    const Duration now = core_.members_.engine().world().now();
     if (turns_ == 0) since_ = now;
-    const Duration limit =
-        core_.options_.timeout > Duration{} ? core_.options_.timeout : core_.exchange_->patience().limit;
+    const Duration limit = core_.members_.options().timeout > Duration{} ? core_.members_.options().timeout
+                                                                         : core_.members_.exchange().patience().limit;
     if (limit > Duration{} && now - since_ > limit) refuse(limit);
     idle(now - since_);
     ++turns_;
@@ -48,7 +48,7 @@ class CommunicatorCore::GpuWait {
     const std::string line = place(origin_);
     throw Error(
         Code::stall,
-        text("on \"", core_.options_.name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
+        text("on \"", core_.members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
              line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
              std::chrono::duration<double>(limit).count(),
              " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
@@ -69,43 +69,11 @@ class CommunicatorCore::GpuWait {
 template <class F>
 auto CommunicatorCore::or_break(const F& f) {
   try {
-    return or_refuse(f);
+    return members_.or_refuse(f);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& other) {
-    engine_->refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
-    throw;
-  }
-}
-
-// Returns f(). If f throws, it tells the members that wait in the exchange, which do not hear the engine.
-template <class F>
-auto CommunicatorCore::in_exchange(const F& f) {
-  try {
-    return f();
-  } catch (const Error& error) {
-    if (!exchange_->failed()) exchange_->fail(error.detail());
-    throw;
-  } catch (const std::exception& other) {
-    if (!exchange_->failed()) exchange_->fail(other.what());
-    throw;
-  }
-}
-
-// Runs f, in which members make something through their exchange. Members in an exchange don't hear the engine, so
-// they first meet in a call of the engine, which compares their requests. A member that fails in f tells the others.
-// An error that breaks the exchange or the new object breaks the communicator.
-template <class F>
-auto CommunicatorCore::make_together(Collective what, const Origin& origin, const F& f) {
-  in_exchange([&] { come_to(what, origin); });
-  try {
-    return f();
-  } catch (const Error& error) {
-    constexpr std::array broken = {Code::stall, Code::peer_failed, Code::mismatch};
-    if (exchange_->failed() || std::ranges::find(broken, error.code()) != broken.end()) refuse_together(error);
-    throw;
-  } catch (const std::exception& other) {
-    refuse_together(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
+    members_.engine().refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
     throw;
   }
 }

@@ -33,7 +33,7 @@ std::size_t all_bytes_of(const Spec& spec) {
 }  // namespace
 
 void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
-  const ExclusiveUse use(*this, request.origin);
+  const ExclusiveUse use(members_, request.origin);
   BoundCall bound_call = bound_call_from(request, QueryRule::once);
   if (bound_call.gpus) {
     bound_call.gpus->device = device;
@@ -69,25 +69,18 @@ void CommunicatorCore::choose_way(DeviceCall& gpus, const Origin& origin) {
     gpus.path = DeviceCall::DevicePath::levels;
 }
 
-void CommunicatorCore::refuse_together(const Error& error) noexcept {
-  refuse(error);
-  try {
-    if (!exchange_->failed()) exchange_->fail(error.detail());
-  } catch (const std::exception& second) {
-    exchange_->log().error(text("while telling the others of it: ", second.what()));
-  }
-}
-
 // Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
 void CommunicatorCore::arrange(int device, const Origin& origin) {
-  const MemberGroups by_gpu(in_exchange(
-      [&] { return numbers_of(exchange_->all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device)))); }));
+  const MemberGroups by_gpu(JointSetup(members_).in_exchange([&] {
+    return numbers_of(members_.exchange().all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device))));
+  }));
   const std::size_t gpus = by_gpu.groups().size();
   const auto members = static_cast<std::size_t>(size());
   if (gpus < members) {
     if (gpus > 1) return make_levels(by_gpu, true, device);
     may_use_nccl_ = false;
-    exchange_->log().info(text("all members of \"", options_.name, "\" share a GPU: NCCL is not used among them"));
+    members_.exchange().log().info(
+        text("all members of \"", members_.options().name, "\" share a GPU: NCCL is not used among them"));
     return;
   }
   const std::size_t nodes = by_node().groups().size();
@@ -100,17 +93,17 @@ void CommunicatorCore::arrange(int device, const Origin& origin) {
 
 MemberGroups CommunicatorCore::by_node() const {
   std::vector<int> nodes;
-  for (const int rank : ranks_) nodes.push_back(topology_->member(rank).node);
+  for (const int rank : members_.ranks()) nodes.push_back(members_.topology()->member(rank).node);
   return MemberGroups(nodes);
 }
 
 // Tries NCCL in a communicator of its own, so that this one survives if NCCL cannot connect the nodes.
 void CommunicatorCore::join_across(int device, const Origin& origin) {
   std::string why;
-  const auto trying = in_exchange([&] {
+  const auto trying = JointSetup(members_).in_exchange([&] {
     auto all_nodes = part(0, rank(), "across nodes", true);
     // A failure so far must not be heard while NCCL's communicator is made.
-    exchange_->barrier("before NCCL is tried across nodes");
+    members_.exchange().barrier("before NCCL is tried across nodes");
     return all_nodes;
   });
   try {
@@ -121,13 +114,15 @@ void CommunicatorCore::join_across(int device, const Origin& origin) {
     why = other.what();
   }
   const std::byte mine{!why.empty()};
-  const auto all = in_exchange([&] { return exchange_->all_gather("whether NCCL reaches all nodes", {&mine, 1}); });
+  const auto all = JointSetup(members_).in_exchange([&] {
+    return members_.exchange().all_gather("whether NCCL reaches all nodes", {&mine, 1});
+  });
   if (std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{0}}; })) {
     nccl_communicator_ = std::move(trying->nccl_communicator_);
     return;
   }
-  exchange_->log().warn(text("NCCL does not reach all nodes of \"", options_.name,
-                             "\", so it is used within each of them", why.empty() ? "" : ": ", why));
+  members_.exchange().log().warn(text("NCCL does not reach all nodes of \"", members_.options().name,
+                                      "\", so it is used within each of them", why.empty() ? "" : ": ", why));
   make_levels(by_node(), false, device);
 }
 
@@ -138,7 +133,7 @@ void CommunicatorCore::make_levels(const MemberGroups& member_groups, bool share
   const int group = member_groups.group_of(rank());
   const int place = member_groups.place_of(rank());
   GpuLevels::SubCommunicators sub_communicators;
-  in_exchange([&] {
+  JointSetup(members_).in_exchange([&] {
     sub_communicators.near = part(member_groups.group(rank()).size() > 1 ? group : -1, place, "near", !share_gpus);
     sub_communicators.across = part(by_rails || place == 0 ? place : -1, group, "across", share_gpus);
   });
@@ -149,19 +144,19 @@ void CommunicatorCore::make_levels(const MemberGroups& member_groups, bool share
 
 std::shared_ptr<CommunicatorCore> CommunicatorCore::part(int colour, int key, std::string_view name, bool has_nccl) {
   CommunicatorOptions options;
-  options.name = text(options_.name, '/', name);
-  options.node_memory = options_.node_memory;
-  options.timeout = options_.timeout;
-  options.checksums = options_.checksums;
+  options.name = text(members_.options().name, '/', name);
+  options.node_memory = members_.options().node_memory;
+  options.timeout = members_.options().timeout;
+  options.checksums = members_.options().checksums;
   options.nccl = has_nccl;
-  return split_inside(colour, key, std::move(options));
+  return factory_.split_inside(colour, key, std::move(options));
 }
 
 // Ends the levels, also after a failed call: members that wait inside for this one are told.
 void CommunicatorCore::end_levels() noexcept {
   if (!levels_) return;
-  if (engine_->failed()) {
-    const auto& failure = engine_->failure();
+  if (members_.engine().failed()) {
+    const auto& failure = members_.engine().failure();
     levels_->refuse(failure ? Error(failure->code, failure->text) : Error(Code::peer_failed, "it has failed before"));
   }
   levels_.reset();
@@ -173,7 +168,7 @@ void CommunicatorCore::run_levels(const BoundCall& bound_call, const StreamMarks
   wait_for_marks(behind, bound_call.call.origin);
   or_break([&] {
     wait_for_nccl(bound_call.call.origin);
-    levels_->run(bound_call.gpus->steps, options_.timeout, bound_call.call.origin);
+    levels_->run(bound_call.gpus->steps, members_.options().timeout, bound_call.call.origin);
   });
 }
 
@@ -196,19 +191,19 @@ Trial* CommunicatorCore::trial_of(const BoundCall& bound_call) {
 void CommunicatorCore::run_in_turn(Trial& trial, const BoundCall& bound_call, CallHandle handle) {
   const Origin& origin = bound_call.call.origin;
   meet({}, origin);  // A late member would be measured.
-  const Duration begun = engine_->world().now();
+  const Duration begun = members_.engine().world().now();
   if (trial.way() == 1) {
-    run_levels(bound_call, pending(handle).behind);
+    run_levels(bound_call, pending_calls_.at(handle).behind);
   } else {
     begin_in_nccl(bound_call.gpus->steps, bound_call, handle);
     wait_for_gpus(handle);
   }
-  if (!trial.took(engine_->world().now() - begun)) return;
+  if (!trial.took(members_.engine().world().now() - begun)) return;
   trial.conclude(meet(trial.nanoseconds(), origin));
-  exchange_->log().info(text("on \"", options_.name, "\", ", to_text(signature_of(bound_call.gpus->steps.front().spec)),
-                             " goes ",
-                             trial.way() == 1 ? "by NCCL in the nodes, and among them by the host" : "by NCCL alone",
-                             ", which was the faster way"));
+  members_.exchange().log().info(
+      text("on \"", members_.options().name, "\", ", to_text(signature_of(bound_call.gpus->steps.front().spec)),
+           " goes ", trial.way() == 1 ? "by NCCL in the nodes, and among them by the host" : "by NCCL alone",
+           ", which was the faster way"));
 }
 
 // Returns the largest value of all members for each entry. It returns when all members have come.
@@ -216,16 +211,16 @@ std::span<const std::uint64_t> CommunicatorCore::meet(const std::vector<std::uin
   std::ranges::copy(mine, times_->begin());
   const std::size_t count = std::max<std::size_t>(mine.size(), 1);
   const std::span all = std::span(*times_).last(Trial::turns);
-  engine_->run({.plan = planner_->plan({.collective = Collective::all_reduce,
-                                        .type = DataType::u64,
-                                        .op = ReduceOp::max,
-                                        .element_bytes = sizeof(std::uint64_t),
-                                        .count = count}),
-                .input = times_->data(),
-                .output = all.data(),
-                .kernel = find_kernel(DataType::u64, ReduceOp::max),
-                .origin = origin,
-                .limit = options_.timeout});
+  members_.engine().run({.plan = members_.planner().plan({.collective = Collective::all_reduce,
+                                                          .type = DataType::u64,
+                                                          .op = ReduceOp::max,
+                                                          .element_bytes = sizeof(std::uint64_t),
+                                                          .count = count}),
+                         .input = times_->data(),
+                         .output = all.data(),
+                         .kernel = find_kernel(DataType::u64, ReduceOp::max),
+                         .origin = origin,
+                         .limit = members_.options().timeout});
   return all.first(count);
 }
 

@@ -63,16 +63,16 @@ void CommunicatorCore::together(const F& f) {
   } catch (const Error& error) {
     mine.fail(error);
   }
-  agree(exchange_->all_gather("memory of GPUs is there", mine.packed()));
+  agree(members_.exchange().all_gather("memory of GPUs is there", mine.packed()));
 }
 
 std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device,
                                                              Origin origin) {
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  refuse_allocation_if_failed();
-  return make_together(Collective::allocate, origin,
-                       [&] { return allocate_on_gpu_inside(count, element_bytes, device, origin); });
+  const ExclusiveUse use(members_, origin);
+  members_.refuse_if_closed();
+  factory_.refuse_allocation_if_failed();
+  return JointSetup(members_).make(Collective::allocate, origin,
+                                   [&] { return allocate_on_gpu_inside(count, element_bytes, device, origin); });
 }
 
 std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes,
@@ -87,9 +87,9 @@ std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu_inside(std::size_t 
   } catch (const Error& error) {
     mine.fail(error);
   }
-  const MemoryOffer all = agree(exchange_->all_gather("memory of GPUs", mine.packed()));
+  const MemoryOffer all = agree(members_.exchange().all_gather("memory of GPUs", mine.packed()));
   const bool is_wanted = all.how != nccl::RegistrationMode::none && all.bytes > 0;
-  in_exchange([&] {
+  JointSetup(members_).in_exchange([&] {
     or_break([&] {
       if (is_wanted && !nccl_communicator_) arrange(device, origin);
       if (!nccl_communicator_) return;

@@ -63,21 +63,20 @@ bool CommunicatorCore::is_changed_by_host(const Call& call) {
 void CommunicatorCore::begin_in_stream(const BoundCall& bound_call, CallHandle handle) {
   try {
     Call call = bound_call.call;
-    call.limit = options_.timeout;
-    if (bound_call.staged) pending(handle).staged.push_back(bound_call.staged);
-    or_refuse([&] {
+    call.limit = members_.options().timeout;
+    if (bound_call.staged) pending_calls_.at(handle).staged.push_back(bound_call.staged);
+    members_.or_refuse([&] {
       refuse_if_not_there(*bound_call.stream);
       call.stream = CallStream{*bound_call.stream, gpu::backend()->device_of(*bound_call.stream)};
       begin_copy_in(bound_call.in, *bound_call.stream);
     });
-    engine_->wait(engine_->start(call));
-    or_refuse([&] { begin_copy_back(bound_call.back, *bound_call.stream); });
+    members_.engine().wait(members_.engine().start(call));
+    members_.or_refuse([&] { begin_copy_back(bound_call.back, *bound_call.stream); });
     hold_in_stream(bound_call);
-    pending(handle).in_stream = true;
+    pending_calls_.at(handle).in_stream = true;
   } catch (...) {
     wait_a_moment_for_stream(bound_call);
     hold_in_stream(bound_call);
-    release(handle);
     throw;
   }
 }
@@ -86,37 +85,34 @@ void CommunicatorCore::begin_in_stream(const BoundCall& bound_call, CallHandle h
 void CommunicatorCore::mark_end(const BoundCall& given, CallHandle handle) {
   const BoundCall& bound_call = given.gpus && given.gpus->host_call ? *given.gpus->host_call : given;
   if (!bound_call.keeps_order) return;
-  try {
-    or_refuse(
-        [&] { pending(handle).marks.push_back(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream)); });
-  } catch (...) {
-    release(handle);
-    throw;
-  }
+  members_.or_refuse([&] {
+    pending_calls_.at(handle).marks.push_back(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream));
+  });
 }
 
 // Waits until streams have finished the work of this member and of others in its memory, before their memory is freed.
 void CommunicatorCore::end_streams() noexcept {
-  node::Room* const room = engine_->world().room();
+  node::Room* const room = members_.engine().world().room();
   if (room == nullptr) return;
   const auto is_working = [&] {
     bool works = false;
     // The engine's progress thread may look at the room as well.
-    engine_->alone([&] { works = room->is_working(); });
+    members_.engine().alone([&] { works = room->is_working(); });
     return works || scratch_.is_in_use();
   };
   try {
-    if (!engine_->failed() && std::uncaught_exceptions() == 0) {
+    if (!members_.engine().failed() && std::uncaught_exceptions() == 0) {
       GpuWait pause(*this, "what was begun in streams", {});
       while (is_working()) pause();
     }
     if (!is_working()) return;
   } catch (const std::exception& error) {
-    engine_->log().error(text("while ending the calls of \"", options_.name, "\" in streams: ", error.what()));
+    members_.engine().log().error(
+        text("while ending the calls of \"", members_.options().name, "\" in streams: ", error.what()));
   }
   scratch_.keep_what_is_in_use();
   try {
-    engine_->alone([&] { room->keep_on_gpus(); });
+    members_.engine().alone([&] { room->keep_on_gpus(); });
   } catch (const std::exception&) {
     room->keep_on_gpus();  // Another thread of the program is inside, which is not allowed.
   }
@@ -124,9 +120,9 @@ void CommunicatorCore::end_streams() noexcept {
 
 // Returns true if the host has nothing left to do. The program then continues, and the stream has the result.
 bool CommunicatorCore::stays_in_stream(CallHandle handle) {
-  const PendingCall& slot = pending(handle);
+  const PendingCall& slot = pending_calls_.at(handle);
   if (!slot.in_stream || !slot.tickets.empty()) return false;
-  release(handle);
+  pending_calls_.release(handle);
   return true;
 }
 

@@ -30,11 +30,11 @@ std::shared_ptr<const Plan> CommunicatorCore::meeting(const Spec& spec, std::str
   const auto known = meetings_.find(key);
   if (known != meetings_.end()) return known->second;
   if (meetings_.size() == kept) meetings_.clear();
-  const auto plain = planner_->plan({.collective = Collective::all_reduce,
-                                     .type = DataType::u64,
-                                     .op = ReduceOp::sum,
-                                     .element_bytes = sizeof(std::uint64_t),
-                                     .count = std::tuple_size_v<DeviceVote>});
+  const auto plain = members_.planner().plan({.collective = Collective::all_reduce,
+                                              .type = DataType::u64,
+                                              .op = ReduceOp::sum,
+                                              .element_bytes = sizeof(std::uint64_t),
+                                              .count = std::tuple_size_v<DeviceVote>});
   auto plan = std::make_shared<Plan>(*plain);
   plan->algorithm = name;
   plan->choice += choice;
@@ -63,12 +63,12 @@ void CommunicatorCore::decide(DeviceCall& gpus, const Origin& origin) {
   auto& [mine, all] = *votes_;
   gpus.places = nccl_communicator_ ? nccl_communicator_->places_of(gpus.steps) : 0;
   mine = vote_of(gpus);
-  engine_->run({.plan = gpus.meeting,
-                .input = mine.data(),
-                .output = all.data(),
-                .kernel = find_kernel(DataType::u64, ReduceOp::sum),
-                .origin = origin,
-                .limit = options_.timeout});
+  members_.engine().run({.plan = gpus.meeting,
+                         .input = mine.data(),
+                         .output = all.data(),
+                         .kernel = find_kernel(DataType::u64, ReduceOp::sum),
+                         .origin = origin,
+                         .limit = members_.options().timeout});
   gpus.path = DeviceCall::DevicePath::host;
   gpus.set_same_memory(all[VoteSlot::places] == 0);
   if (all[VoteSlot::cannot] != 0) return;
@@ -90,16 +90,17 @@ Error CommunicatorCore::other_stream(const DeviceCall& gpus, const Origin& origi
                                ? text("rank ", rank(), " gave a stream of GPU ", gpus.stream_device, " at ",
                                       place(origin), " for data in the memory of GPU ", nccl_communicator_->device())
                                : "";
-  const auto all = in_exchange([&] {
+  const auto all = JointSetup(members_).in_exchange([&] {
     Writer writer;
-    return exchange_->all_gather("streams of other GPUs", writer.put(std::string_view(mine)).take());
+    return members_.exchange().all_gather("streams of other GPUs", writer.put(std::string_view(mine)).take());
   });
   std::string first;
   for (const Bytes& each : all) {
     if (first.empty()) first = Reader(each).get_string();
   }
   return {
-      Code::usage, text("on \"", options_.name, "\", ", to_text(signature_of(gpus.steps.front().spec)), ": ", first),
+      Code::usage,
+      text("on \"", members_.options().name, "\", ", to_text(signature_of(gpus.steps.front().spec)), ": ", first),
       "make each member's stream while its own GPU is the current one (cudaSetDevice), or give nullptr, the default "
       "stream of the GPU that has the data"};
 }
@@ -112,7 +113,8 @@ Error CommunicatorCore::different_counts(const Spec& spec) {
     mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, rank(), i)));
     mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, rank(), i)));
   }
-  const auto all = in_exchange([&] { return exchange_->all_gather("counts that do not fit", mine.take()); });
+  const auto all = JointSetup(members_).in_exchange(
+      [&] { return members_.exchange().all_gather("counts that do not fit", mine.take()); });
   std::vector<std::vector<std::uint64_t>> gives(all.size());
   std::vector<std::vector<std::uint64_t>> takes(all.size());
   for (std::size_t member = 0; member < all.size(); ++member) {
@@ -137,9 +139,9 @@ Error CommunicatorCore::different_counts(const Spec& spec) {
 void CommunicatorCore::make_nccl_communicator(int device, const Origin& origin) {
   or_break([&] {
     nccl::NcclId id{};
-    in_exchange([&] {
+    JointSetup(members_).in_exchange([&] {
       if (rank() == 0) id = nccl::library()->make_id();
-      std::ranges::copy(exchange_->broadcast("NCCL's name of the group", id, 0), id.begin());
+      std::ranges::copy(members_.exchange().broadcast("NCCL's name of the group", id, 0), id.begin());
     });
     GpuWait pause(*this, "making NCCL's group", origin);
     nccl_communicator_ =

@@ -41,7 +41,7 @@ bool GpuLevels::can_do(const Spec& spec) const {
 
 void GpuLevels::refuse(const Error& error) noexcept {
   for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
-    if (core) core->refuse_together(error);
+    if (core) core->members().refuse_together(error);
   }
 }
 

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs repeated calls without checking and planning them again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/membership.hpp"
+#include "collectives/node/call.hpp"
+
+namespace lockstep::detail {
+
+// Keeps blocking calls with the values that tell them from other calls. It owns no buffers.
+class RepeatedCalls {
+ public:
+  // Holds a call that was made before.
+  struct RepeatedCall {
+    Collective collective = Collective::exchange;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    Order order = Order::fast;
+    int root = 0;
+    bool in_place = false;
+    std::size_t element_bytes = 0;
+    std::size_t input_count = 0;
+    std::size_t output_count = 0;
+    std::uint64_t subject = 0;
+    Call call;
+  };
+  struct Result {
+    bool has_run = false;
+    // Is the place for this call, if it has not run; null if the call needs more checks than counts and addresses.
+    RepeatedCall* place = nullptr;
+  };
+
+  explicit RepeatedCalls(Membership& members) : members_(members) {}
+
+  // Runs the request if an equal call was made before. `subject` is a hash of the calls' subject. From `asked_bytes`
+  // bytes on, members ask each other where the data of a call is, so that it is not run here.
+  Result run(const CallRequest& request, std::uint64_t subject, std::size_t asked_bytes);
+  // Keeps the checked and planned call of the request.
+  static void remember(RepeatedCall& place, const CallRequest& request, std::uint64_t subject, const Call& call);
+  // Forgets all calls, because they hold the timeout.
+  void clear() { calls_ = {}; }
+
+ private:
+  RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject, std::size_t asked_bytes);
+
+  Membership& members_;
+  std::array<RepeatedCall, 16> calls_;
+};
+
+}  // namespace lockstep::detail
