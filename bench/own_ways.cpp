@@ -15,7 +15,7 @@ namespace {
 // Returns a candidate that keeps `owner` alive.
 template <class Owner>
 BenchCandidate running(std::string_view name, Communicator& on, const detail::CallRequest& request, Owner owner) {
-  const std::string algorithm = on.core()->prepare(request).call.plan->algorithm;
+  const std::string algorithm = on.core()->binder().prepare(request).call.plan->algorithm;
   return {
       .name = std::string(name), .once = [&on, request, owner] { on.core()->run(request); }, .algorithm = algorithm};
 }
@@ -67,7 +67,7 @@ std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& s
 CandidateMaker own_way(Communicator& world, std::string_view name) {
   if (name == "symmetric")
     return [&world](const Subject& subject, Buffers& buffers) { return on_symmetric(world, subject, buffers); };
-  CommunicatorOptions options = world.core()->options();
+  CommunicatorOptions options = world.options();
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
   if (name == "unwatched") options.is_watched = false;

@@ -267,9 +267,9 @@ void Strategy::combine(NamedOp op, const std::vector<TensorViews>& values, const
 }
 
 detail::CallSubject Strategy::common_subject(Origin origin) {
-  const detail::CallSubject first = member(0).core()->subject();
+  const detail::CallSubject first = member(0).core()->binder().subject();
   for (int local = 1; local < num_local_replicas(); ++local) {
-    const detail::CallSubject other = member(local).core()->subject();
+    const detail::CallSubject other = member(local).core()->binder().subject();
     if (other == first) continue;
     const bool is_same_variable =
         first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);

@@ -64,7 +64,7 @@ Membership::Membership(std::unique_ptr<Exchange> exchange, std::shared_ptr<const
 void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
   auto room = room_for(*exchange_, *topology_, ranks_, options_, std::move(lineage));
   NodeRoom node_room = node_room_for(*exchange_, *topology_, ranks_, options_);
-  node_element_ = node_room.most_element;
+  meets_in_nodes_ = node_room.most_element > 0;
   const auto me = static_cast<std::size_t>(rank());
   planner_ = std::make_unique<Planner>(
       topology_, Group(ranks_, ranks_.at(me)),
@@ -72,7 +72,7 @@ void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
                      .table = options_.table,
                      .table_name = options_.table_name,
                      .node_element = room ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0,
-                     .near_element = node_element_});
+                     .near_element = node_room.most_element});
   auto transport = maker_(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   if (options_.checksums) transport = checked_transport(std::move(transport));
@@ -107,6 +107,13 @@ void Membership::set_timeout(Duration timeout) {
                 "give a positive time, or zero for none");
   options_.timeout = timeout;
 }
+
+std::optional<node::Tuning> Membership::node_tuning() const {
+  const node::Room* const room = is_closed_ ? nullptr : engine_->world().room();
+  return room == nullptr ? std::nullopt : std::optional(room->tuning());
+}
+
+bool Membership::failed() const { return is_closed_ || engine_->failed(); }
 
 node::Room* Membership::room_of_all() const {
   node::Room* const room = engine_->world().room();

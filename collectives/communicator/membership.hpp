@@ -3,7 +3,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "collectives/communicator/communicator_options.hpp"
 #include "collectives/node/symmetric.hpp"
+#include "collectives/node/tuning.hpp"
 #include "collectives/origin.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
@@ -48,9 +48,10 @@ class Membership {
   const TransportMaker& maker() const { return maker_; }
   // True if every member could run calls on GPUs. It is equal on all members.
   bool all_have_gpus() const { return all_have_gpus_; }
-  // Returns the bytes of the largest element that can be reduced in the memory of each node, if members are on several
-  // nodes; 0 if no node has such memory. It is equal on all members.
-  std::size_t node_element() const { return node_element_; }
+  // True if members are on several nodes, and those of each node share memory of their own. It is equal on all members.
+  bool meets_in_nodes() const { return meets_in_nodes_; }
+  // Returns the tuning of the memory that this member shares with others; nothing if it shares none.
+  std::optional<node::Tuning> node_tuning() const;
 
   Exchange& exchange() const { return *exchange_; }
   // Returns the engine, which is gone after close().
@@ -74,6 +75,8 @@ class Membership {
     }
   }
 
+  // True if the communicator has failed or was closed.
+  bool failed() const;
   bool is_closed() const { return is_closed_; }
   void refuse_if_closed() const {
     if (is_closed_) [[unlikely]]
@@ -98,7 +101,7 @@ class Membership {
   std::vector<int> ranks_;
   TransportMaker maker_;
   bool all_have_gpus_ = true;
-  std::size_t node_element_ = 0;
+  bool meets_in_nodes_ = false;
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<Engine<RealWorld>> engine_;
   std::function<void()> after_failure_;

@@ -4,8 +4,7 @@
 
 #include <utility>
 
-#include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/communicator/exclusive_use.hpp"
 #include "topology/base/keep.hpp"
 
 namespace lockstep::detail {
@@ -23,10 +22,7 @@ CallHandle PendingCalls::take(const Origin& origin) {
   slot.origin = origin;
   slot.tickets.clear();
   slot.back.clear();
-  slot.marks.clear();
-  slot.together.clear();
-  slot.behind.clear();
-  slot.in_stream = false;
+  slot.on_gpus.clear();
   return {at, ++slot.generation};
 }
 
@@ -53,24 +49,59 @@ void PendingCalls::start(const Call& call, PendingCall& slot) {
   }
 }
 
-bool PendingCalls::test(PendingCall& slot) {
-  for (; slot.done < slot.tickets.size(); ++slot.done) {
-    if (!members_.engine().test(slot.tickets[slot.done])) return false;
-  }
+bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
+  const ExclusiveUse use(members_, origin);
+  over = true;  // This holds unless it is set otherwise below.
+  members_.refuse_if_closed();
+  PendingCall& slot = at(handle);
+  over = or_release(handle, [&] {
+    for (; slot.done < slot.tickets.size(); ++slot.done) {
+      if (!members_.engine().test(slot.tickets[slot.done])) return false;
+    }
+    return slot.on_gpus.marks.empty() || device_path_.has_reached(slot.on_gpus);
+  });
+  if (!over) return false;
+  finish(handle);
   return true;
 }
 
-void PendingCalls::wait(PendingCall& slot) {
-  for (; slot.done < slot.tickets.size(); ++slot.done) members_.engine().wait(slot.tickets[slot.done]);
+void PendingCalls::wait(CallHandle handle, Origin origin, bool& over) {
+  const ExclusiveUse use(members_, origin);
+  over = true;
+  members_.refuse_if_closed();
+  wait_inside(handle);
 }
 
+void PendingCalls::wait_inside(CallHandle handle) {
+  PendingCall& slot = at(handle);
+  or_release(handle, [&] {
+    for (; slot.done < slot.tickets.size(); ++slot.done) members_.engine().wait(slot.tickets[slot.done]);
+    if (!slot.on_gpus.marks.empty()) device_path_.wait(slot.on_gpus, slot.origin);
+  });
+  finish(handle);
+}
+
+// Copies results back from staging memory, and releases the slot.
 void PendingCalls::finish(CallHandle handle) {
   or_release(handle, [&] { members_.or_refuse([&] { copy_back(at(handle).back); }); });
   release(handle);
 }
 
-void PendingCalls::drop(CallHandle handle) {
+void PendingCalls::drop(CallHandle handle) noexcept {
+  const ExclusiveUse use(members_);
+  if (members_.is_closed()) return;
+  if (!use.inside()) {
+    members_.engine().log().error(
+        text("a request of \"", members_.options().name,
+             "\" was destroyed inside another call of the same communicator; it stays under way"));
+    return;
+  }
   PendingCall& slot = at(handle);
+  if (!slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream)
+    members_.refuse(Error(Code::usage,
+                          text("a request of a call on GPUs on \"", members_.options().name, "\", started at ",
+                               place(slot.origin), ", was destroyed before it was waited for"),
+                          "keep every request, and wait for it"));
   for (; slot.done < slot.tickets.size(); ++slot.done) members_.engine().drop(slot.tickets[slot.done]);
   release(handle);
 }

@@ -6,15 +6,13 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/communicator/device_path.hpp"
 #include "collectives/communicator/membership.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/core.hpp"
-#include "collectives/nccl/nccl_communicator.hpp"
 
 namespace lockstep::detail {
-
-using StreamMarks = std::vector<std::shared_ptr<gpu::StreamMark>>;
 
 // Holds a call under way, or the memory of one that may be repeated.
 struct PendingCall {
@@ -22,21 +20,25 @@ struct PendingCall {
   std::vector<CallTicket> tickets;
   std::size_t done = 0;  // Counts finished tickets.
   std::vector<StagingCopy> back;
-  std::vector<std::byte> staging;        // Holds messages.
-  std::vector<StagingBuffer> staged;     // Belongs to collectives, and to messages of GPUs, until they are done.
-  StreamMarks marks;                     // Mark the work in GPUs' streams.
-  std::vector<nccl::NcclCall> together;  // Holds calls started at once that NCCL does as one operation.
-  StreamMarks behind;                    // Mark the work before the call, unless that is in the default stream.
-  bool in_stream = false;                // True if the program gave the stream, so that the host need not wait.
+  std::vector<std::byte> staging;     // Holds messages.
+  std::vector<StagingBuffer> staged;  // Belongs to collectives, and to messages of GPUs, until they are done.
+  DeviceProgress on_gpus;
   Origin origin;
 };
 
 // Gives each call under way a slot. A slot is reused with its memory, so that a repeated call allocates nothing.
 class PendingCalls {
  public:
-  explicit PendingCalls(Membership& members) : members_(members) {}
+  PendingCalls(Membership& members, DevicePath& device_path) : members_(members), device_path_(device_path) {}
 
-  // Takes a slot. The caller releases it, or finish() does.
+  // Test or wait for a started call. They set `over`, even if they throw: true means that the handle is no longer
+  // valid. test() returns true if the call is complete.
+  bool test(CallHandle handle, Origin origin, bool& over);
+  void wait(CallHandle handle, Origin origin, bool& over);
+  // Gives up a call whose Request was destroyed before it was waited for.
+  void drop(CallHandle handle) noexcept;
+
+  // Takes a slot for a call. The caller starts the call there, and waits for it or releases the slot.
   CallHandle take(const Origin& origin);
   // Returns the call in a slot; the reference stays valid.
   PendingCall& at(CallHandle handle) { return *calls_[handle.slot]; }
@@ -51,26 +53,21 @@ class PendingCalls {
       throw;
     }
   }
-
   // Copies data to staging memory, before start().
   void copy_in(std::span<const StagingCopy> copies);
   // Starts a call of the engine for this slot, with the present timeout.
   void start(const Call& call, PendingCall& slot);
-  // True if all calls of the engine are done. Throws the first failure.
-  bool test(PendingCall& slot);
-  // Waits until all calls of the engine are done.
-  void wait(PendingCall& slot);
-  // Copies results back from staging memory, and releases the slot.
-  void finish(CallHandle handle);
-  // Gives up the calls of the engine, and releases the slot.
-  void drop(CallHandle handle);
+  // Waits inside another call of the communicator, and releases the slot.
+  void wait_inside(CallHandle handle);
   // Keeps the memory of all calls, because messages may still use it.
   void keep_memory();
 
  private:
+  void finish(CallHandle handle);
   static void keep_memory(PendingCall& slot);
 
   Membership& members_;
+  DevicePath& device_path_;
   std::vector<std::unique_ptr<PendingCall>> calls_;
   std::vector<std::size_t> free_;  // Holds free slots; the last is used first.
 };

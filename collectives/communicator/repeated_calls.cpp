@@ -29,8 +29,8 @@ bool is_same(const RepeatedCalls::RepeatedCall& known, const CallRequest& reques
 
 }  // namespace
 
-RepeatedCalls::Result RepeatedCalls::run(const CallRequest& request, std::uint64_t subject, std::size_t asked_bytes) {
-  RepeatedCall* const known = place_for(request, subject, asked_bytes);
+RepeatedCalls::Result RepeatedCalls::run(const CallRequest& request, std::uint64_t subject) {
+  RepeatedCall* const known = place_for(request, subject);
   if (known == nullptr || !is_same(*known, request, subject)) return {.place = known};
   members_.refuse_if_closed();
   known->call.input = request.input.data;
@@ -41,11 +41,10 @@ RepeatedCalls::Result RepeatedCalls::run(const CallRequest& request, std::uint64
 }
 
 // Returns the place for calls of this kind. Returns null for calls that need more checks than counts and addresses.
-RepeatedCalls::RepeatedCall* RepeatedCalls::place_for(const CallRequest& request, std::uint64_t subject,
-                                                      std::size_t asked_bytes) {
+RepeatedCalls::RepeatedCall* RepeatedCalls::place_for(const CallRequest& request, std::uint64_t subject) {
   if (request.wrong != nullptr || request.reduction.op >= ReduceOp::premul_sum || !request.input.contiguous() ||
       !request.output.contiguous() || is_unequal(request.collective) || request.stream ||
-      std::max(request.input.count, request.output.count) * request.element_bytes >= asked_bytes ||
+      std::max(request.input.count, request.output.count) * request.element_bytes >= device_path_.asked_bytes() ||
       where_is(request.input).on_device() || where_is(request.output).on_device())
     return nullptr;
   const auto key = static_cast<std::size_t>(request.collective) * 5 + static_cast<std::size_t>(request.type) +

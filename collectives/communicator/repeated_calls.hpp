@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/device_path.hpp"
 #include "collectives/communicator/membership.hpp"
 #include "collectives/node/call.hpp"
 
@@ -34,20 +35,21 @@ class RepeatedCalls {
     RepeatedCall* place = nullptr;
   };
 
-  explicit RepeatedCalls(Membership& members) : members_(members) {}
+  RepeatedCalls(Membership& members, const DevicePath& device_path) : members_(members), device_path_(device_path) {}
 
-  // Runs the request if an equal call was made before. `subject` is a hash of the calls' subject. From `asked_bytes`
-  // bytes on, members ask each other where the data of a call is, so that it is not run here.
-  Result run(const CallRequest& request, std::uint64_t subject, std::size_t asked_bytes);
+  // Runs the request if an equal call was made before. `subject` is a hash of the calls' subject. Calls for which
+  // members ask each other where the data is are not run here.
+  Result run(const CallRequest& request, std::uint64_t subject);
   // Keeps the checked and planned call of the request.
   static void remember(RepeatedCall& place, const CallRequest& request, std::uint64_t subject, const Call& call);
   // Forgets all calls, because they hold the timeout.
   void clear() { calls_ = {}; }
 
  private:
-  RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject, std::size_t asked_bytes);
+  RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject);
 
   Membership& members_;
+  const DevicePath& device_path_;
   std::array<RepeatedCall, 16> calls_;
 };
 

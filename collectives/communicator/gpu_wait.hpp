@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds templates that the files about calls on GPUs share: how they wait, and how they report failures.
+// Waits for GPUs, and reports failures of calls on GPUs.
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
+#include <thread>
 
-#include "collectives/communicator/communicator_core_parts.hpp"
+#include "collectives/communicator/membership.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 
 // Waits for GPUs, one turn a call. Meanwhile it receives messages, runs this thread's other operations, and throws
 // Error stall at the timeout.
-class CommunicatorCore::GpuWait {
+class GpuWait {
  public:
-  GpuWait(CommunicatorCore& core, const char* what, const Origin& origin, const Spec* spec = nullptr)
-      : core_(core), what_(what), origin_(origin), spec_(spec) {}
+  GpuWait(Membership& members, const char* what, const Origin& origin, const Spec* spec = nullptr)
+      : members_(members), what_(what), origin_(origin), spec_(spec) {}
 
   void operator()() {
-    core_.members_.engine().progress_or_throw();
+    members_.engine().progress_or_throw();
     constexpr unsigned turns_between_looks = 8;
     if (turns_ % turns_between_looks == turns_between_looks - 1) run_progress_hooks(0);
-    const Duration now = core_.members_.engine().world().now();
+    const Duration now = members_.engine().world().now();
     if (turns_ == 0) since_ = now;
-    const Duration limit = core_.members_.options().timeout > Duration{} ? core_.members_.options().timeout
-                                                                         : core_.members_.exchange().patience().limit;
+    const Duration limit =
+        members_.options().timeout > Duration{} ? members_.options().timeout : members_.exchange().patience().limit;
     if (limit > Duration{} && now - since_ > limit) refuse(limit);
     idle(now - since_);
     ++turns_;
@@ -48,7 +53,7 @@ class CommunicatorCore::GpuWait {
     const std::string line = place(origin_);
     throw Error(
         Code::stall,
-        text("on \"", core_.members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
+        text("on \"", members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
              line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
              std::chrono::duration<double>(limit).count(),
              " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
@@ -57,7 +62,7 @@ class CommunicatorCore::GpuWait {
         "NCCL_DEBUG=INFO; LOCKSTEP_TIMEOUT is the limit");
   }
 
-  CommunicatorCore& core_;
+  Membership& members_;
   const char* what_;
   Origin origin_;
   const Spec* spec_;
@@ -65,15 +70,16 @@ class CommunicatorCore::GpuWait {
   Duration since_ = {};
 };
 
-// Returns f(). If f throws anything, it tells the other members, and the NCCL communicator is aborted with the call.
+// Returns f(). If f throws anything, it tells the other members. At the end of the use, the NCCL communicator is
+// aborted with the call.
 template <class F>
-auto CommunicatorCore::or_break(const F& f) {
+auto or_break(Membership& members, const F& f) {
   try {
-    return members_.or_refuse(f);
+    return members.or_refuse(f);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& other) {
-    members_.engine().refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
+    members.refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
     throw;
   }
 }

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lets members vote on a call before GPUs run it: whether all can, and whether their requests fit. The vote is a call
-// with the signature of the other, so that different calls are found before NCCL is entered.
-#include "collectives/communicator/communicator_core_gpus.hpp"
+// Counts the votes of the members on a call, and names the members whose requests do not fit.
+#include "collectives/communicator/device_votes.hpp"
+
+#include "collectives/communicator/gpu_wait.hpp"
+#include "collectives/communicator/joint_setup.hpp"
 #include "collectives/planner.hpp"
+#include "topology/base/keep.hpp"
 
 namespace lockstep::detail {
 namespace {
 
-enum VoteSlot : std::size_t { cannot, counts, places, other_streams };
+struct VoteSlot {
+  enum : std::size_t { cannot, counts, places, other_streams };
+};
 
 // Returns a 64-bit hash of one message between two members. Sums of such hashes are equal only if all messages are
 // equal, but for accidents.
@@ -23,72 +28,75 @@ std::uint64_t bits_of(int from, int to, std::size_t bytes) {
 
 }  // namespace
 
-// Returns the same object again for the same signature and choice, which are equal on all members.
-std::shared_ptr<const Plan> CommunicatorCore::meeting(const Spec& spec, std::string_view name, std::uint64_t choice) {
+std::shared_ptr<const Plan> DeviceVotes::plan_for(const Spec& spec, std::string_view name, std::uint64_t choice) {
   constexpr std::size_t kept = 1024;
   const auto key = std::pair(hash(signature_of(spec)), choice);
-  const auto known = meetings_.find(key);
-  if (known != meetings_.end()) return known->second;
-  if (meetings_.size() == kept) meetings_.clear();
+  const auto known = plans_.find(key);
+  if (known != plans_.end()) return known->second;
+  if (plans_.size() == kept) plans_.clear();
   const auto plain = members_.planner().plan({.collective = Collective::all_reduce,
                                               .type = DataType::u64,
                                               .op = ReduceOp::sum,
                                               .element_bytes = sizeof(std::uint64_t),
-                                              .count = std::tuple_size_v<DeviceVote>});
+                                              .count = std::tuple_size_v<Vote>});
   auto plan = std::make_shared<Plan>(*plain);
   plan->algorithm = name;
   plan->choice += choice;
   plan->stands_for = spec;
-  meetings_[key] = plan;
+  plans_[key] = plan;
   return plan;
 }
 
-CommunicatorCore::DeviceVote CommunicatorCore::vote_of(const DeviceCall& gpus) const {
-  DeviceVote vote{};
-  vote[VoteSlot::cannot] = fits(gpus.device) ? 0 : 1;
-  for (const nccl::NcclCall& step : gpus.steps) {
-    for (int i = 0; has_own_counts(step.spec.collective) && i < size(); ++i) {
-      if (i == rank()) continue;
-      vote[VoteSlot::counts] += bits_of(rank(), i, nccl::bytes_to(step.spec, rank(), i));
-      vote[VoteSlot::counts] -= bits_of(i, rank(), nccl::bytes_from(step.spec, rank(), i));
+DeviceVotes::Vote DeviceVotes::vote_of(const GpuCall& call) const {
+  Vote vote{};
+  vote[VoteSlot::cannot] = arrangement_.fits(call.device) ? 0 : 1;
+  for (const nccl::NcclCall& step : call.steps) {
+    for (int i = 0; has_own_counts(step.spec.collective) && i < members_.size(); ++i) {
+      if (i == members_.rank()) continue;
+      vote[VoteSlot::counts] += bits_of(members_.rank(), i, nccl::bytes_to(step.spec, members_.rank(), i));
+      vote[VoteSlot::counts] -= bits_of(i, members_.rank(), nccl::bytes_from(step.spec, members_.rank(), i));
     }
   }
   // Sums to zero if the value is equal on all members.
-  vote[VoteSlot::places] = rank() == 0 ? -(static_cast<std::uint64_t>(size()) - 1) * gpus.places : gpus.places;
-  vote[VoteSlot::other_streams] = has_other_stream(gpus) ? 1 : 0;
+  vote[VoteSlot::places] =
+      members_.rank() == 0 ? -(static_cast<std::uint64_t>(members_.size()) - 1) * call.places : call.places;
+  vote[VoteSlot::other_streams] = has_other_stream(call) ? 1 : 0;
   return vote;
 }
 
-void CommunicatorCore::decide(DeviceCall& gpus, const Origin& origin) {
+void DeviceVotes::keep_memory() { keep_for_ever(votes_); }
+
+void DeviceVotes::decide(GpuCall& call, const Origin& origin) {
   auto& [mine, all] = *votes_;
-  gpus.places = nccl_communicator_ ? nccl_communicator_->places_of(gpus.steps) : 0;
-  mine = vote_of(gpus);
-  members_.engine().run({.plan = gpus.meeting,
+  call.places = arrangement_.nccl().places_of(call.steps);
+  mine = vote_of(call);
+  members_.engine().run({.plan = call.vote,
                          .input = mine.data(),
                          .output = all.data(),
                          .kernel = find_kernel(DataType::u64, ReduceOp::sum),
                          .origin = origin,
                          .limit = members_.options().timeout});
-  gpus.path = DeviceCall::DevicePath::host;
-  gpus.set_same_memory(all[VoteSlot::places] == 0);
+  call.choose(GpuCall::Path::host);
+  call.set_same_memory(all[VoteSlot::places] == 0);
   if (all[VoteSlot::cannot] != 0) return;
-  if (all[VoteSlot::counts] != 0) or_break([&] { throw different_counts(gpus.steps.front().spec); });
+  if (all[VoteSlot::counts] != 0) or_break(members_, [&] { throw different_counts(call.steps.front().spec); });
   const bool is_wrong = all[VoteSlot::other_streams] != 0;
-  choose_way(gpus, origin);
-  if (is_wrong && gpus.path == DeviceCall::DevicePath::nccl) or_break([&] { throw other_stream(gpus, origin); });
+  arrangement_.choose_path(call, origin);
+  if (is_wrong && call.path == GpuCall::Path::nccl) or_break(members_, [&] { throw other_stream(call, origin); });
 }
 
 // True if the stream belongs to another GPU than the data. NCCL accepts only streams of its member's GPU.
-bool CommunicatorCore::has_other_stream(const DeviceCall& gpus) const {
-  const int device = nccl_communicator_ ? nccl_communicator_->device() : gpus.device;
-  return gpus.stream_device != DeviceCall::anywhere && device >= 0 && gpus.stream_device != device;
+bool DeviceVotes::has_other_stream(const GpuCall& call) const {
+  const NcclGroup& group = arrangement_.nccl();
+  const int device = group.is_made() ? group.device() : call.device;
+  return call.stream_device != GpuCall::anywhere && device >= 0 && call.stream_device != device;
 }
 
 // Returns the same error on all members: that of the first member with a wrong stream.
-Error CommunicatorCore::other_stream(const DeviceCall& gpus, const Origin& origin) {
-  const std::string mine = has_other_stream(gpus)
-                               ? text("rank ", rank(), " gave a stream of GPU ", gpus.stream_device, " at ",
-                                      place(origin), " for data in the memory of GPU ", nccl_communicator_->device())
+Error DeviceVotes::other_stream(const GpuCall& call, const Origin& origin) const {
+  const std::string mine = has_other_stream(call)
+                               ? text("rank ", members_.rank(), " gave a stream of GPU ", call.stream_device, " at ",
+                                      place(origin), " for data in the memory of GPU ", arrangement_.nccl().device())
                                : "";
   const auto all = JointSetup(members_).in_exchange([&] {
     Writer writer;
@@ -100,18 +108,18 @@ Error CommunicatorCore::other_stream(const DeviceCall& gpus, const Origin& origi
   }
   return {
       Code::usage,
-      text("on \"", members_.options().name, "\", ", to_text(signature_of(gpus.steps.front().spec)), ": ", first),
+      text("on \"", members_.options().name, "\", ", to_text(signature_of(call.steps.front().spec)), ": ", first),
       "make each member's stream while its own GPU is the current one (cudaSetDevice), or give nullptr, the default "
       "stream of the GPU that has the data"};
 }
 
 // Returns the same error on all members, which exchange their counts. It names the first pair that differs, as the
 // host's call would.
-Error CommunicatorCore::different_counts(const Spec& spec) {
+Error DeviceVotes::different_counts(const Spec& spec) const {
   Writer mine;
-  for (int i = 0; i < size(); ++i) {
-    mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, rank(), i)));
-    mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, rank(), i)));
+  for (int i = 0; i < members_.size(); ++i) {
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, members_.rank(), i)));
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, members_.rank(), i)));
   }
   const auto all = JointSetup(members_).in_exchange(
       [&] { return members_.exchange().all_gather("counts that do not fit", mine.take()); });
@@ -134,19 +142,6 @@ Error CommunicatorCore::different_counts(const Spec& spec) {
     }
   }
   return {Code::internal, "counts that do not fit, and none that differ"};
-}
-
-void CommunicatorCore::make_nccl_communicator(int device, const Origin& origin) {
-  or_break([&] {
-    nccl::NcclId id{};
-    JointSetup(members_).in_exchange([&] {
-      if (rank() == 0) id = nccl::library()->make_id();
-      std::ranges::copy(members_.exchange().broadcast("NCCL's name of the group", id, 0), id.begin());
-    });
-    GpuWait pause(*this, "making NCCL's group", origin);
-    nccl_communicator_ =
-        std::make_unique<nccl::NcclCommunicator>(*nccl::library(), id, size(), rank(), device, std::ref(pause));
-  });
 }
 
 }  // namespace lockstep::detail
