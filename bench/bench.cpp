@@ -216,7 +216,7 @@ class RowMaker {
       return {"ours", [=, this] { world_.sendrecv(in, next, out, before); }};
     }
     const detail::CallRequest request = there_ ? there_->request() : buffers_.request();
-    const detail::BoundCall bound_call = world_.core()->prepare(request);
+    const detail::BoundCall bound_call = world_.core()->binder().prepare(request);
     const Plan& plan = *bound_call.call.plan;
     if (there_) PreparedCall(world_.core(), bound_call).run();  // afterwards the algorithm is known
     row_.algorithm = bound_call.algorithm();

@@ -41,7 +41,9 @@ StreamRow::StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on
   ours_ = [this, request] { world_.core()->run(request); };
   add("ours", ours_);
   // The call is planned once. Then it starts without asking the others.
-  add("plan", [plan = std::make_shared<PreparedCall>(world_.core(), world_.core()->prepare(request))] { plan->run(); });
+  add("plan", [plan = std::make_shared<PreparedCall>(world_.core(), world_.core()->binder().prepare(request))] {
+    plan->run();
+  });
   if (nccl != nullptr) {
     if (const auto operation = nccl->operation(subject, on))
       add("nccl", [this, operation] { operation(watch_.stream()); });

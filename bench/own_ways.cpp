@@ -15,7 +15,7 @@ namespace {
 // Returns a candidate that keeps `owner` alive.
 template <class Owner>
 BenchCandidate running(std::string_view name, Communicator& on, const detail::CallRequest& request, Owner owner) {
-  const std::string algorithm = on.core()->prepare(request).call.plan->algorithm;
+  const std::string algorithm = on.core()->binder().prepare(request).call.plan->algorithm;
   return {
       .name = std::string(name), .once = [&on, request, owner] { on.core()->run(request); }, .algorithm = algorithm};
 }
@@ -23,7 +23,7 @@ BenchCandidate running(std::string_view name, Communicator& on, const detail::Ca
 // Makes candidates on a communicator of the same members with other options.
 CandidateMaker on_another(Communicator& world, const std::string& name, bool only_reductions,
                           const CommunicatorOptions& options) {
-  const auto other = std::make_shared<Communicator>(world.core()->split(0, world.rank(), options));
+  const auto other = std::make_shared<Communicator>(world.core()->factory().split(0, world.rank(), options));
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<BenchCandidate> {
     if (subject.collective == Collective::exchange || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;
@@ -67,7 +67,7 @@ std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& s
 CandidateMaker own_way(Communicator& world, std::string_view name) {
   if (name == "symmetric")
     return [&world](const Subject& subject, Buffers& buffers) { return on_symmetric(world, subject, buffers); };
-  CommunicatorOptions options = world.core()->options();
+  CommunicatorOptions options = world.options();
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
   if (name == "unwatched") options.is_watched = false;

@@ -29,11 +29,11 @@ class Tuner {
  public:
   Tuner(Communicator& world, const TuneOptions& tune_options)
       : world_(world), tune_options_(tune_options), begin_us_(now_us()) {
-    CommunicatorOptions options = world.core()->options();
+    CommunicatorOptions options = world.options();
     options.name = text(options.name, "/tune");
     options.table.clear();
     options.algorithm.clear();
-    free_ = std::make_unique<Communicator>(world.core()->split(0, world.rank(), options));
+    free_ = std::make_unique<Communicator>(world.core()->factory().split(0, world.rank(), options));
   }
 
   TuneResult run() {
@@ -77,9 +77,9 @@ class Tuner {
   void find_able(TuneCase& cell) {
     constexpr double hopeless = 10;
     Buffers buffers(cell.subject, world_.size(), world_.rank());
-    const auto plan = free_->core()->prepare(buffers.request()).call.plan;
+    const auto plan = free_->core()->binder().prepare(buffers.request()).call.plan;
     double least = 0;
-    for (AlgorithmCandidate each : free_->core()->candidates(plan->spec)) {
+    for (AlgorithmCandidate each : free_->core()->members().planner().candidates(plan->spec)) {
       if (!each.why_not.empty()) continue;
       if (least == 0) least = each.price.total_us;
       const bool may_be = each.price.total_us <= least * hopeless && cell.able.size() < tune_options_.most;
@@ -101,7 +101,7 @@ class Tuner {
     }
     for (std::size_t i = 0;; ++i) {
       std::vector<std::string> forced;
-      CommunicatorOptions options = free_->core()->options();
+      CommunicatorOptions options = free_->options();
       for (const auto& [collective, known] : names) {
         if (i >= known.size()) continue;
         forced.push_back(text(to_string(collective), ':', known[i]));
@@ -109,7 +109,7 @@ class Tuner {
       }
       if (forced.empty()) return;
       options.algorithm = join(forced, ",");
-      forced_.push_back(std::make_unique<Communicator>(world_.core()->split(0, world_.rank(), options)));
+      forced_.push_back(std::make_unique<Communicator>(world_.core()->factory().split(0, world_.rank(), options)));
     }
   }
 
@@ -122,7 +122,7 @@ class Tuner {
     for (const AlgorithmCandidate& each : cell.able) {
       Communicator* const on =
           each.chosen ? free_.get() : forced_.at(place_.at({cell.subject.collective, std::string(each.name)})).get();
-      const auto plan = on->core()->prepare(request).call.plan;
+      const auto plan = on->core()->binder().prepare(request).call.plan;
       size.timings.push_back({.algorithm = std::string(each.name),
                               .segment_bytes = segment_of(*plan, each),
                               .of_the_model = each.chosen,

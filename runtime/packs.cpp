@@ -123,15 +123,15 @@ void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp o
 }
 
 ScopedCallSubject::ScopedCallSubject(Communicator& member, const CallSubject& subject)
-    : core_(*member.core()), before_(core_.subject()) {
+    : core_(*member.core()), before_(core_.binder().subject()) {
   CallSubject now = before_;
   if (subject.layout != 0) now.layout = subject.layout;
   if (subject.variable != 0) now.variable = subject.variable;
-  if (now != before_) core_.set_subject(now);
+  if (now != before_) core_.binder().set_subject(now);
 }
 
 ScopedCallSubject::~ScopedCallSubject() {
-  if (core_.subject() != before_) core_.set_subject(before_);
+  if (core_.binder().subject() != before_) core_.binder().set_subject(before_);
 }
 
 }  // namespace lockstep::detail

@@ -189,7 +189,7 @@ void Strategy::end_members() noexcept {
   if (communication_choice_.backend == CommunicationBackend::nccl && communicators_.size() > 1) {
     const bool is_left = std::uncaught_exceptions() > 0;
     for (const auto& each : communicators_) {
-      if (is_left) each->core()->refuse(Error(Code::peer_failed, "an exception ends the strategy"));
+      if (is_left) each->core()->members().refuse(Error(Code::peer_failed, "an exception ends the strategy"));
     }
     replica_threads_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
                           [](int, const std::string&) {});
@@ -255,8 +255,8 @@ void Strategy::throw_first(const std::vector<ReplicaThreads::ReplicaFailure>& fa
 void Strategy::handle_failure(int local, const std::string& what) {
   const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
   barrier_->cancel(why);
-  member(local).core()->refuse(Error(Code::peer_failed, why));
-  if (leader_) leader_->core()->refuse(Error(Code::peer_failed, why));
+  member(local).core()->members().refuse(Error(Code::peer_failed, why));
+  if (leader_) leader_->core()->members().refuse(Error(Code::peer_failed, why));
 }
 
 CrossDeviceOps& Strategy::cross_device_ops() { return *ops_; }
@@ -267,9 +267,9 @@ void Strategy::combine(NamedOp op, const std::vector<TensorViews>& values, const
 }
 
 detail::CallSubject Strategy::common_subject(Origin origin) {
-  const detail::CallSubject first = member(0).core()->subject();
+  const detail::CallSubject first = member(0).core()->binder().subject();
   for (int local = 1; local < num_local_replicas(); ++local) {
-    const detail::CallSubject other = member(local).core()->subject();
+    const detail::CallSubject other = member(local).core()->binder().subject();
     if (other == first) continue;
     const bool is_same_variable =
         first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);
@@ -331,8 +331,9 @@ void Strategy::in_new_threads(const ReplicaThreads::ReplicaFunction& job) {
   } catch (const std::system_error& error) {  // Threads that have started need not wait for the rest.
     const Error why = system_error(text("threads for the calls of ", replicas_.size(), " replicas"),
                                    error.code().value(), "raise the limit of threads (ulimit -u)");
-    for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i) member(static_cast<int>(i)).core()->refuse(why);
-    member(0).core()->refuse(why);
+    for (std::size_t i = others.size() + 1; i < replicas_.size(); ++i)
+      member(static_cast<int>(i)).core()->members().refuse(why);
+    member(0).core()->members().refuse(why);
     throw why;
   }
   job(0);
@@ -348,7 +349,8 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
       start(member(local), local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(local)] = std::current_exception();
-      member(local).core()->refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+      member(local).core()->members().refuse(
+          Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
     }
   };
   if (detail::is_merged(*this))
@@ -364,7 +366,7 @@ void Strategy::run_apart(const std::function<Request(Communicator&, int)>& start
 // see that one leave.
 void Strategy::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
   const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
-  for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).core()->refuse(why);
+  for (int i = 0; i < num_local_replicas() && !begun.empty(); ++i) member(i).core()->members().refuse(why);
   for (Request& each : begun) {
     try {
       each.wait(origin);

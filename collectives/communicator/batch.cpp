@@ -72,7 +72,7 @@ void Batch::run(Origin origin) {
 }
 
 void Batch::pack_for(const Origin& origin) {
-  const std::uint64_t place = core_->options().strict ? fingerprint_of(origin) : 0;
+  const std::uint64_t place = core_->members().options().strict ? fingerprint_of(origin) : 0;
   if (place != place_) calls_.clear();
   place_ = place;
   if (calls_.empty()) pack(origin);
@@ -80,7 +80,7 @@ void Batch::pack_for(const Origin& origin) {
 
 void Batch::pack(const Origin& origin) {
   // Checks each tensor before the counts are added up.
-  for (const detail::CallRequest& each : requests_) core_->check(each);
+  for (const detail::CallRequest& each : requests_) core_->binder().check(each);
   std::vector<bool> packed(requests_.size());
   for (std::size_t first = 0; first < requests_.size(); ++first) {
     if (packed[first]) continue;
@@ -90,7 +90,7 @@ void Batch::pack(const Origin& origin) {
     pack_alike(first, origin);
   }
   for (std::size_t i = 0; i < std::min(calls_.size(), earlier_.size()); ++i)
-    core_->decide_as(calls_[i], earlier_[i], origin);
+    core_->binder().decide_as(calls_[i], earlier_[i], origin);
   earlier_.clear();
 }
 
@@ -109,7 +109,7 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
   detail::CallRequest whole = requests_[first];
   whole.origin = origin;
   if (members.size() == 1) {
-    calls_.push_back(core_->prepare(whole));
+    calls_.push_back(core_->binder().prepare(whole));
     return;
   }
   // Takes the address of a tensor that is not empty, because an empty one may have none.
@@ -119,13 +119,13 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
   whole.layout = layout_of_all(members);
   whole.input = {};
   if (whole.collective != Collective::broadcast) whole.input = whole.output;
-  core_->check(whole);
+  core_->binder().check(whole);
   std::vector<detail::CallRequest> all;
   all.reserve(members.size());
   for (const detail::CallRequest* each : members) all.push_back(*each);
   // GPUs use each tensor in place.
   detail::BoundCall bound_call =
-      core_->prepare(all, whole, [core = core_.get(), whole, all] { return packed(*core, whole, all); });
+      core_->binder().prepare(all, whole, [core = core_.get(), whole, all] { return packed(*core, whole, all); });
   calls_.push_back(bound_call.gpus ? std::move(bound_call) : packed(*core_, whole, all));
 }
 
@@ -138,7 +138,7 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
   };
   if (whole.collective == Collective::all_reduce && std::ranges::all_of(members, is_read_in_place)) {
     // In the node, members read and write the tensors in place.
-    detail::BoundCall bound_call = core.prepare_for_host(whole);
+    detail::BoundCall bound_call = core.binder().bind(whole, detail::QueryRule::never);
     auto pieces = std::make_shared<ScatteredBuffer>();
     for (const detail::CallRequest& each : members)
       pieces->add(each.output.data, each.output.count * each.element_bytes);
@@ -154,22 +154,22 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
     }
   }
   const std::size_t bytes = whole.output.count * whole.element_bytes;
-  const int device = core.packed_on(whole, members);
+  const int device = core.binder().packing_device(whole, members);
   const bool is_there = device != gpu::MemoryLocation::host;
   const detail::StagingBuffer staged =
-      is_there ? core.take_on_gpu(device, bytes) : core.take_memory(bytes, std::ranges::any_of(members, is_on_device));
+      core.binder().packing_memory(device, bytes, std::ranges::any_of(members, is_on_device));
   whole.output = {staged.get(), whole.output.count};
-  const bool gives = whole.collective != Collective::broadcast || core.rank() == whole.root;
+  const bool gives = whole.collective != Collective::broadcast || core.members().rank() == whole.root;
   whole.input = gives ? whole.output : detail::BufferView{};
   const bool takes = whole.collective != Collective::broadcast || !gives;
-  detail::BoundCall bound_call = core.prepare_for_host(whole);
+  detail::BoundCall bound_call = core.binder().bind(whole, detail::QueryRule::never);
   bound_call.staged = staged;
   bound_call.packs_on_gpu = is_there;
   bound_call.keeps_order = bound_call.keeps_order && is_there;
   // In the node, the call itself divides.
   const bool divides = whole.reduction.op == ReduceOp::avg && !bound_call.call.plan->in_node;
   bound_call.call.is_plain_sum = scales || divides;
-  const detail::CopyTransform way_back{.type = whole.type, .divisor = divides ? core.size() : 0};
+  const detail::CopyTransform way_back{.type = whole.type, .divisor = divides ? core.members().size() : 0};
   std::byte* next = staged.get();
   for (const detail::CallRequest& each : members) {
     if (each.output.count == 0) continue;

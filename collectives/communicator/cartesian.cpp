@@ -89,7 +89,7 @@ Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) 
   try {
     for (const FaceView& face : faces_) add(face, element_bytes, origin);
   } catch (const Error& error) {
-    core.refuse(error);
+    core.members().refuse(error);
     throw;
   }
   return {communicator_->core(), core.exchange(sends_, receives_, origin)};

@@ -16,13 +16,13 @@ node::SymmetricPart allocate_symmetric(CommunicatorCore* core, std::size_t count
                                        Origin origin) {
   if (!core)
     throw Error(Code::usage, "resize() of symmetric memory that no communicator allocated", "take it from allocate()");
-  return core->allocate(count, element_bytes, origin);
+  return core->factory().allocate(count, element_bytes, origin);
 }
 
 }  // namespace detail
 
-int StreamCollectives::rank() const { return core_->rank(); }
-int StreamCollectives::size() const { return core_->size(); }
+int StreamCollectives::rank() const { return core_->members().rank(); }
+int StreamCollectives::size() const { return core_->members().size(); }
 
 detail::CallRequest StreamCollectives::ordered(detail::CallRequest request) const {
   request.stream = stream_;
@@ -32,7 +32,7 @@ detail::CallRequest StreamCollectives::ordered(detail::CallRequest request) cons
 void StreamCollectives::run(const detail::CallRequest& request) { core_->run(ordered(request)); }
 Request StreamCollectives::begin(const detail::CallRequest& request) { return {core_, core_->start(ordered(request))}; }
 PreparedCall StreamCollectives::prepare(const detail::CallRequest& request) {
-  return {core_, core_->prepare(ordered(request))};
+  return {core_, core_->binder().prepare(ordered(request))};
 }
 
 Communicator::Communicator(Exchange& exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
@@ -51,19 +51,21 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   return *this;
 }
 
-int Communicator::rank() const { return here().rank(); }
-int Communicator::size() const { return here().size(); }
-const std::string& Communicator::name() const { return here().options().name; }
-Order Communicator::order() const { return here().options().order; }
-const Topology& Communicator::topology() const { return here().topology(); }
-const std::vector<int>& Communicator::ranks() const { return here().ranks(); }
-const CommunicatorOptions& Communicator::options() const { return here().options(); }
+int Communicator::rank() const { return here().members().rank(); }
+int Communicator::size() const { return here().members().size(); }
+const std::string& Communicator::name() const { return here().members().options().name; }
+Order Communicator::order() const { return here().members().options().order; }
+const Topology& Communicator::topology() const { return *here().members().topology(); }
+const std::vector<int>& Communicator::ranks() const { return here().members().ranks(); }
+const CommunicatorOptions& Communicator::options() const { return here().members().options(); }
 void Communicator::set_timeout(Duration timeout) { here().set_timeout(timeout); }
-bool Communicator::failed() const { return core_ && core_->failed(); }
+bool Communicator::failed() const { return core_ && core_->members().failed(); }
 
 void Communicator::run(const detail::CallRequest& request) { here().run(request); }
 Request Communicator::begin(const detail::CallRequest& request) { return {core_, here().start(request)}; }
-PreparedCall Communicator::prepare(const detail::CallRequest& request) { return {core_, here().prepare(request)}; }
+PreparedCall Communicator::prepare(const detail::CallRequest& request) {
+  return {core_, here().binder().prepare(request)};
+}
 
 Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                                Origin origin) {
@@ -80,28 +82,28 @@ void Communicator::refuse_moved() {
 }
 
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
-  CommunicatorOptions options = here().options();
+  CommunicatorOptions options = here().members().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto core = here().split(colour, key, std::move(options), origin);
+  auto core = here().factory().split(colour, key, std::move(options), origin);
   if (!core) return std::nullopt;
   return Communicator(std::move(core));
 }
 
 Communicator Communicator::shrink(std::string name) {
-  CommunicatorOptions options = here().options();
+  CommunicatorOptions options = here().members().options();
   if (!name.empty()) options.name = std::move(name);
-  return Communicator(here().shrink(std::move(options)));
+  return Communicator(here().factory().shrink(std::move(options)));
 }
 
 Communicator Communicator::reproducible(std::string name, Origin origin) {
-  CommunicatorOptions options = here().options();
+  CommunicatorOptions options = here().members().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
   options.order = Order::reproducible;
   return duplicate(std::move(options), origin);
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions options, Origin origin) {
-  return Communicator(here().split(0, rank(), std::move(options), origin));
+  return Communicator(here().factory().split(0, rank(), std::move(options), origin));
 }
 
 }  // namespace lockstep

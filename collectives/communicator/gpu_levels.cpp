@@ -41,7 +41,7 @@ bool GpuLevels::can_do(const Spec& spec) const {
 
 void GpuLevels::refuse(const Error& error) noexcept {
   for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
-    if (core) core->refuse_together(error);
+    if (core) core->members().refuse_together(error);
   }
 }
 
@@ -282,7 +282,7 @@ void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collecti
   if (core == nullptr)
     return copy(static_cast<std::byte*>(const_cast<void*>(output.data)), static_cast<const std::byte*>(input.data),
                 level_call.bytes(std::min(input.count, output.count)));
-  const bool is_root = core->rank() == root;
+  const bool is_root = core->members().rank() == root;
   const bool gives_at_root = collective == Collective::broadcast || collective == Collective::scatter;
   const bool takes_at_root = collective == Collective::reduce || collective == Collective::gather;
   if (gives_at_root && !is_root) input = {};

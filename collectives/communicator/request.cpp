@@ -10,12 +10,12 @@
 namespace lockstep {
 
 Request::~Request() {
-  if (core_) core_->drop(handle_);
+  if (core_) core_->pending_calls().drop(handle_);
 }
 
 Request& Request::operator=(Request&& other) noexcept {
   if (this == &other) return *this;
-  if (core_) core_->drop(handle_);
+  if (core_) core_->pending_calls().drop(handle_);
   core_ = std::move(other.core_);
   handle_ = other.handle_;
   return *this;
@@ -25,7 +25,7 @@ void Request::wait(Origin origin) {
   if (!core_) return;
   bool over = false;
   try {
-    core_->wait(handle_, origin, over);
+    core_->pending_calls().wait(handle_, origin, over);
   } catch (...) {
     if (over) core_ = nullptr;  // Otherwise another thread was inside, and the operation is still under way.
     throw;
@@ -37,7 +37,7 @@ bool Request::test(Origin origin) {
   if (!core_) return true;
   bool over = false;
   try {
-    if (!core_->test(handle_, origin, over)) return false;
+    if (!core_->pending_calls().test(handle_, origin, over)) return false;
   } catch (...) {
     if (over) core_ = nullptr;
     throw;

@@ -203,9 +203,9 @@ MemoryUse memory_use_on(const Topology& topology, const Settings& settings) {
 
 // Returns the memory use that members of this job have just found.
 MemoryUse memory_use_of(Session& session) {
-  const detail::CommunicatorCore& core = *session.world().core();
-  const auto measured = core.node_tuning();
-  return {measured && !core.meets_in_nodes(), core.meets_in_nodes(), measured};
+  const detail::Membership& members = session.world().core()->members();
+  const auto measured = members.node_tuning();
+  return {measured && !members.meets_in_nodes(), members.meets_in_nodes(), measured};
 }
 
 WireFormat wire_of(const ParsedOptions& parsed, const Settings& settings) {

@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "collectives/communicator/batch.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
@@ -57,6 +58,34 @@ TEST(NoCuda, TheHostsDataAreAsEver) {
       EXPECT_NE(std::string_view(error.what()).find("this build has no CUDA: "), std::string_view::npos)
           << error.what();
     }
+  });
+}
+
+TEST(NoCuda, RefusesStreamsOfGpusButTheDefaultOne) {
+  with_members(2, [](Communicator& world) {
+    std::vector<int> data(1000, 1);
+    world.on(nullptr).all_reduce(data, sum);
+    EXPECT_EQ(data, std::vector<int>(1000, 2));
+    int none = 0;
+    try {
+      world.on(&none).all_reduce(data, sum);
+      ADD_FAILURE() << "there was a stream";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string_view(error.what()).find("a stream of a GPU was given, but this build has no CUDA: "),
+                std::string_view::npos)
+          << error.what();
+    }
+    EXPECT_TRUE(world.failed());
+  });
+}
+
+TEST(NoCuda, BatchesGoByTheHost) {
+  with_members(2, [](Communicator& world) {
+    std::vector<std::vector<float>> tensors(3, std::vector<float>(100, 1.0F));
+    Batch batch(world);
+    for (auto& each : tensors) batch.all_reduce(each, sum);
+    batch.run();
+    for (const auto& each : tensors) EXPECT_EQ(each, std::vector<float>(100, 2.0F));
   });
 }
 

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "collectives/communicator/communicator_core_gpus.hpp"
-#include "collectives/communicator/gpu_levels.hpp"
+#include "collectives/communicator/gpu_path.hpp"
+#include "collectives/communicator/gpu_wait.hpp"
+#include "collectives/communicator/joint_setup.hpp"
 #include "collectives/gpu/memory.hpp"
 
 namespace lockstep::detail {
@@ -52,70 +53,62 @@ MemoryOffer agree(const std::vector<Bytes>& all) {
   return agreed;
 }
 
-}  // namespace
-
 // Runs f. If it throws on one member, it throws on all.
 template <class F>
-void CommunicatorCore::together(const F& f) {
+void together(Exchange& exchange, const F& f) {
   MemoryOffer mine;
   try {
     f();
   } catch (const Error& error) {
     mine.fail(error);
   }
-  agree(exchange_->all_gather("memory of GPUs is there", mine.packed()));
+  agree(exchange.all_gather("memory of GPUs is there", mine.packed()));
 }
 
-std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device,
-                                                             Origin origin) {
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  refuse_allocation_if_failed();
-  return make_together(Collective::allocate, origin,
-                       [&] { return allocate_on_gpu_inside(count, element_bytes, device, origin); });
-}
+}  // namespace
 
-std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu_inside(std::size_t count, std::size_t element_bytes,
-                                                                    int device, const Origin& origin) {
+std::shared_ptr<std::byte> GpuPath::allocate(std::size_t count, std::size_t element_bytes, int device,
+                                             const Origin& origin) {
   constexpr std::size_t page = 4096;
+  const NcclGroup& group = arrangement_.nccl();
   MemoryOffer mine;
   try {
     mine.bytes = (gpu::bytes_to_allocate(device, count, element_bytes) + page - 1) / page * page;
-    if (may_use_nccl_ && (nccl_communicator_ ? nccl_communicator_->device() == device : !levels_))
+    if (arrangement_.may_run() && (group.is_made() ? group.device() == device : arrangement_.levels() == nullptr))
       mine.how = nccl::library()->registering();
-    if (nccl_communicator_) mine.dropped = nccl_communicator_->dropped();
+    if (group.is_made()) mine.dropped = group.communicator().dropped();
   } catch (const Error& error) {
     mine.fail(error);
   }
-  const MemoryOffer all = agree(exchange_->all_gather("memory of GPUs", mine.packed()));
+  const MemoryOffer all = agree(members_.exchange().all_gather("memory of GPUs", mine.packed()));
   const bool is_wanted = all.how != nccl::RegistrationMode::none && all.bytes > 0;
-  in_exchange([&] {
-    or_break([&] {
-      if (is_wanted && !nccl_communicator_) arrange(device, origin);
-      if (!nccl_communicator_) return;
-      GpuWait pause(*this, "what was begun on GPUs", origin);
-      nccl_communicator_->forget(all.dropped, std::ref(pause));
+  JointSetup(members_).in_exchange([&] {
+    or_break(members_, [&] {
+      if (is_wanted && !group.is_made()) arrangement_.make(device, origin);
+      if (!group.is_made()) return;
+      GpuWait pause(members_, "what was begun on GPUs", origin);
+      group.communicator().forget(all.dropped, std::ref(pause));
     });
   });
-  if (is_wanted && nccl_communicator_) return allocate_by_nccl(all.bytes, all.how, origin);
+  if (is_wanted && group.is_made()) return allocate_by_nccl(all.bytes, all.how, origin);
   std::shared_ptr<std::byte> memory;
-  together([&] { memory = gpu::allocate(device, count, element_bytes); });
+  together(members_.exchange(), [&] { memory = gpu::allocate(device, count, element_bytes); });
   return memory;
 }
 
-std::shared_ptr<std::byte> CommunicatorCore::allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how,
-                                                              const Origin& origin) {
+std::shared_ptr<std::byte> GpuPath::allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how,
+                                                     const Origin& origin) {
   nccl::NcclInterface& library = *nccl::library();
   std::byte* memory = nullptr;
   try {
-    together([&] { memory = library.allocate(nccl_communicator_->device(), bytes); });
+    together(members_.exchange(), [&] { memory = library.allocate(arrangement_.nccl().device(), bytes); });
   } catch (...) {
     if (memory != nullptr) library.free(memory);
     throw;
   }
-  return or_break([&] {
-    GpuWait pause(*this, "making memory known to NCCL", origin);
-    return nccl_communicator_->add(memory, bytes, how, std::ref(pause));
+  return or_break(members_, [&] {
+    GpuWait pause(members_, "making memory known to NCCL", origin);
+    return arrangement_.nccl().communicator().add(memory, bytes, how, std::ref(pause));
   });
 }
 

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks messages between two members, plans each as a schedule of one message, and starts it.
-#include "collectives/communicator/communicator_core_parts.hpp"
+#include "collectives/communicator/peer_messages.hpp"
+
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 
-CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
-                                      Origin origin) {
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  or_refuse([&] {
-    for (const PeerMessage& each : sends) check(each, false, origin);
-    for (const PeerMessage& each : receives) check(each, true, origin);
-  });
-  const CallHandle handle = take_slot(origin);
-  PendingCall& slot = pending(handle);
+void PeerMessages::check(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
+                         const Origin& origin) const {
+  for (const PeerMessage& each : sends) check_one(each, false, origin);
+  for (const PeerMessage& each : receives) check_one(each, true, origin);
+}
+
+void PeerMessages::begin(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, PendingCall& slot) {
   std::size_t bytes = 0;
   for (const auto& messages : {sends, receives}) {
     for (const PeerMessage& each : messages)
@@ -21,27 +22,25 @@ CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::s
   }
   slot.staging.clear();
   slot.staging.reserve(bytes);  // The reserve keeps the addresses valid.
-  for (const PeerMessage& each : sends) begin_message(each, true, handle);
-  for (const PeerMessage& each : receives) begin_message(each, false, handle);
-  return handle;
+  for (const PeerMessage& each : sends) begin_one(each, true, slot);
+  for (const PeerMessage& each : receives) begin_one(each, false, slot);
 }
 
-void CommunicatorCore::begin_message(const PeerMessage& message, bool sends, CallHandle handle) {
-  PendingCall& slot = pending(handle);
-  Call call{.plan = message_plan(message, sends), .origin = slot.origin, .limit = options_.timeout};
+void PeerMessages::begin_one(const PeerMessage& message, bool sends, PendingCall& slot) {
+  Call call{.plan = plan_of(message, sends), .origin = slot.origin, .limit = members_.options().timeout};
   std::byte* data = static_cast<std::byte*>(message.data.data);
   const gpu::MemoryLocation where = where_is(message.data);
   if (needs_staging(message.data, where)) {
     const std::size_t bytes = message.data.count * message.element_bytes;
     const std::size_t before = slot.staging.size();
     if (where.on_device())
-      slot.staged.push_back(take_memory(bytes, true));
+      slot.staged.push_back(members_.or_refuse([&] { return make_staging_buffer(bytes, true); }));
     else
       slot.staging.resize(before + bytes);
     data = where.on_device() ? slot.staged.back().get() : slot.staging.data() + before;
     const StagingCopy copy{message.data, data, message.element_bytes, where};
     if (sends)
-      copy_all({&copy, 1}, handle);
+      pending_calls_.copy_in({&copy, 1});
     else
       slot.back.push_back(copy);
   }
@@ -49,17 +48,17 @@ void CommunicatorCore::begin_message(const PeerMessage& message, bool sends, Cal
     call.input = data;
   else
     call.output = data;
-  begin(call, handle);
+  pending_calls_.start(call, slot);
 }
 
-void CommunicatorCore::check(const PeerMessage& message, bool written, Origin origin) const {
-  if (message.peer < 0 || message.peer >= size()) {
-    throw Error(
-        Code::usage,
-        text("a message with rank ", message.peer, " (", place(origin), "), but the members are 0 to ", size() - 1),
-        "give a rank of this communicator; ranks of its parent do not count");
+void PeerMessages::check_one(const PeerMessage& message, bool written, const Origin& origin) const {
+  if (message.peer < 0 || message.peer >= members_.size()) {
+    throw Error(Code::usage,
+                text("a message with rank ", message.peer, " (", place(origin), "), but the members are 0 to ",
+                     members_.size() - 1),
+                "give a rank of this communicator; ranks of its parent do not count");
   }
-  const auto largest = static_cast<std::int64_t>(engine_->exchange_tags() / 2) - 1;
+  const auto largest = static_cast<std::int64_t>(members_.engine().exchange_tags() / 2) - 1;
   if (message.tag < 0 || message.tag > largest) {
     throw Error(
         Code::usage,
@@ -72,26 +71,26 @@ void CommunicatorCore::check(const PeerMessage& message, bool written, Origin or
 }
 
 // Returns the tag on the transport. CartesianGrids use the upper half of the exchange tags.
-std::uint32_t CommunicatorCore::mark_of(const PeerMessage& message) const {
-  return static_cast<std::uint32_t>(message.tag) + (message.neighbours ? engine_->exchange_tags() / 2 : 0);
+std::uint32_t PeerMessages::tag_of(const PeerMessage& message) const {
+  return static_cast<std::uint32_t>(message.tag) + (message.neighbours ? members_.engine().exchange_tags() / 2 : 0);
 }
 
 // Plans one message, and keeps the plan, because programs repeat messages.
-std::shared_ptr<const Plan> CommunicatorCore::message_plan(const PeerMessage& message, bool sends) {
+std::shared_ptr<const Plan> PeerMessages::plan_of(const PeerMessage& message, bool sends) {
   const std::size_t bytes = message.data.count * message.element_bytes;
   constexpr std::size_t most = 4096;
-  if (message_plans_.size() >= most) message_plans_.clear();
-  const std::uint32_t mark = mark_of(message);
-  auto& known = message_plans_[{message.peer, mark, sends, bytes}];
+  if (plans_.size() >= most) plans_.clear();
+  const std::uint32_t tag = tag_of(message);
+  auto& known = plans_[{message.peer, tag, sends, bytes}];
   if (known) return known;
   auto plan = std::make_shared<Plan>();
   plan->spec = {.collective = Collective::exchange,
                 .type = DataType::u8,
                 .element_bytes = 1,
                 .count = bytes,
-                .root = static_cast<int>(mark)};
-  plan->size = size();
-  plan->index = rank();
+                .root = static_cast<int>(tag)};
+  plan->size = members_.size();
+  plan->index = members_.rank();
   plan->algorithm = sends ? "send" : "recv";
   ScheduleBuilder one;
   if (sends)

@@ -2,12 +2,24 @@
 // Makes the shared memory of a communicator's members: one room if all are on one node, or one for each node.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/communicator/communicator_options.hpp"
+#include "collectives/node/room.hpp"
+#include "topology/exchange.hpp"
+#include "topology/topology.hpp"
 
 namespace lockstep::detail {
+
+// Owns the room of this member's node, if members are on several nodes and others are on this one. All nodes have one,
+// or none has.
+struct NodeRoom {
+  std::unique_ptr<node::Room> room;
+  // Is the size in bytes of the largest element that can be reduced there; 0 if no node has a room.
+  std::size_t most_element = 0;
+};
 
 // Returns the members per core on the node of member `me`.
 double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which members share memory, and makes their rooms.
-#include "collectives/communicator/communicator_core_rooms.hpp"
+#include "collectives/communicator/member_rooms.hpp"
 
 #include <algorithm>
 #include <map>

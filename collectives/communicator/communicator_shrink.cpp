@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a smaller communicator of the members that survive a failure. They use control messages of the old transport,
 // which has failed for data only. They don't use the old exchange.
+#include "collectives/communicator/communicator_factory.hpp"
+
 #include <numeric>
 #include <utility>
 
-#include "collectives/communicator/communicator_core_parts.hpp"
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/communicator/exclusive_use.hpp"
 #include "collectives/engine/control_message.hpp"
 #include "collectives/engine/shrink_consensus.hpp"
 #include "collectives/engine/transport_exchange.hpp"
@@ -150,40 +153,41 @@ class ShrinkAttempt {
 
 }  // namespace
 
-std::shared_ptr<CommunicatorCore> CommunicatorCore::smaller(
+std::shared_ptr<CommunicatorCore> CommunicatorFactory::smaller(
     const std::vector<int>& members, std::uint64_t number, const CommunicatorOptions& options,
     const std::function<std::optional<std::string>()>& in_vain) {
   std::vector<int> old_ranks;
   old_ranks.reserve(members.size());
-  for (const int each : members) old_ranks.push_back(ranks_.at(static_cast<std::size_t>(each)));
+  for (const int each : members) old_ranks.push_back(members_.ranks().at(static_cast<std::size_t>(each)));
   std::vector<int> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  const Log& log = engine_->log();
-  auto exchange =
-      transport_exchange(engine_->world().transport().regroup(members, number), exchange_->patience(), log, in_vain);
+  const Log& log = members_.engine().log();
+  auto exchange = transport_exchange(members_.engine().world().transport().regroup(members, number),
+                                     members_.exchange().patience(), log, in_vain);
   return std::make_shared<CommunicatorCore>(std::move(exchange),
-                                            std::make_shared<const Topology>(topology_->among(old_ranks)),
-                                            std::move(ranks), maker_, options);
+                                            std::make_shared<const Topology>(members_.topology()->among(old_ranks)),
+                                            std::move(ranks), members_.maker(), options);
 }
 
-std::shared_ptr<CommunicatorCore> CommunicatorCore::shrink(CommunicatorOptions options) {
+std::shared_ptr<CommunicatorCore> CommunicatorFactory::shrink(CommunicatorOptions options) {
   const Origin origin{"shrink", 0};
-  const ExclusiveUse use(*this, origin);
-  refuse_if_closed();
-  Transport& transport = engine_->world().transport();
+  const ExclusiveUse use(members_, origin);
+  members_.refuse_if_closed();
+  Transport& transport = members_.engine().world().transport();
   if (!transport.can_regroup())
-    throw Error(
-        Code::usage,
-        text("shrink of \"", options_.name, "\", whose messages go by a way that does not go on when a member is gone"),
-        "start with LOCKSTEP_TRANSPORT=tcp; by mpirun --enable-recovery that is chosen by itself");
+    throw Error(Code::usage,
+                text("shrink of \"", members_.options().name,
+                     "\", whose messages go by a way that does not go on when a member is gone"),
+                "start with LOCKSTEP_TRANSPORT=tcp; by mpirun --enable-recovery that is chosen by itself");
   if (std::exchange(has_shrunk_, true))
-    throw Error(Code::usage, text('"', options_.name, "\" was shrunk before"),
+    throw Error(Code::usage, text('"', members_.options().name, "\" was shrunk before"),
                 "go on with the communicator that came of it, and shrink that one");
-  const auto said = engine_->begin_shrinking();
+  const auto said = members_.engine().begin_shrinking();
   transport.begin_regrouping();
-  const auto shrinking =
-      std::make_shared<ShrinkAttempt>(transport, ShrinkConsensus(rank(), size(), exchange_->patience(), options_.name),
-                                      engine_->failure()->text, engine_->log());
+  const auto shrinking = std::make_shared<ShrinkAttempt>(
+      transport,
+      ShrinkConsensus(members_.rank(), members_.size(), members_.exchange().patience(), members_.options().name),
+      members_.engine().failure()->text, members_.engine().log());
   // The new communicator's exchanges outlive this attempt.
   const auto in_vain = [weak = std::weak_ptr(shrinking)]() -> std::optional<std::string> {
     const auto strong = weak.lock();

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares calls that cannot use their data in place.
+#include "collectives/communicator/call_staging.hpp"
+
 #include <algorithm>
 
-#include "collectives/communicator/communicator_core_parts.hpp"
 #include "collectives/engine/device_copy_pipeline.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
 #include "collectives/node/node_collective.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -46,27 +50,27 @@ std::shared_ptr<const DeviceBuffers> device_buffers_of(const CallRequest& reques
 
 }  // namespace
 
-StagingBuffer CommunicatorCore::take_memory(std::size_t bytes, bool for_gpu) {
-  return or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
+StagingBuffer CallStaging::take_memory(std::size_t bytes, bool for_gpu) const {
+  return members_.or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
 }
 
 // True if members that share GPUs keep the order of a stream themselves, for contiguous data. It is equal on all
 // members.
-bool CommunicatorCore::can_keep_order(const CallRequest& request, const Plan& plan) const {
-  const node::Room* const room = engine_->world().room();
+bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) const {
+  const node::Room* const room = members_.engine().world().room();
   if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
   const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
   return is_known && node::NodeCollective::has_known_places(request.collective);
 }
 
 // Logs why members could not map each other's memory on GPUs.
-void CommunicatorCore::say_reason() const {
-  node::Room* const room = engine_->world().room();
+void CallStaging::log_mapping_failure() const {
+  node::Room* const room = members_.engine().world().room();
   if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
-  exchange_->log().warn(text("members of \"", options_.name, "\" ", room->gpus()->take_reason()));
+  members_.exchange().log().warn(text("members of \"", members_.options().name, "\" ", room->gpus()->take_reason()));
 }
 
-void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) const {
+void CallStaging::stage(BoundCall& bound_call, const CallRequest& request) const {
   if (can_keep_order(request, *bound_call.call.plan) && request.input.contiguous() && request.output.contiguous()) {
     bound_call.keeps_order = bound_call.stream && gpu::backend() != nullptr;
     return;
@@ -107,19 +111,19 @@ void CommunicatorCore::stage(BoundCall& bound_call, const CallRequest& request) 
 }
 
 // Returns the devices of data that may be freed while the call is under way.
-BufferDevices CommunicatorCore::devices_of(const Call& call) {
+BufferDevices CallStaging::devices_of(const Call& call) {
   return {.input = call.plan->input_count > 0 ? gpu::where(call.input).device : gpu::MemoryLocation::host,
           .output = call.plan->output_count > 0 ? gpu::where(call.output).device : gpu::MemoryLocation::host};
 }
 
-bool CommunicatorCore::is_known(const void* data, std::size_t bytes) {
-  node::Room* const room = engine_->world().room();
+bool CallStaging::is_known(const void* data, std::size_t bytes) const {
+  node::Room* const room = members_.engine().world().room();
   bool is_known = false;
-  if (room != nullptr) engine_->alone([&] { is_known = room->symmetric_registry().has(data, bytes); });
+  if (room != nullptr) members_.engine().alone([&] { is_known = room->symmetric_registry().has(data, bytes); });
   return is_known;
 }
 
-BoundCall::BufferLocation CommunicatorCore::location_of(const BufferView& data, std::size_t element_bytes) {
+BoundCall::BufferLocation CallStaging::location_of(const BufferView& data, std::size_t element_bytes) const {
   if (data.count == 0 || data.data == nullptr) return {};
   const std::size_t bytes = *data.extent(element_bytes) * element_bytes;
   const gpu::MemoryLocation where = where_is(data);
@@ -127,13 +131,18 @@ BoundCall::BufferLocation CommunicatorCore::location_of(const BufferView& data, 
   return can_be_looked_for ? BoundCall::BufferLocation{data.data, bytes, where} : BoundCall::BufferLocation{};
 }
 
+void CallStaging::locate(BoundCall& bound_call, const CallRequest& request) const {
+  bound_call.locations = {location_of(request.input, request.element_bytes),
+                          location_of(request.output, request.element_bytes)};
+}
+
 // Throws Error usage if planned memory was freed. Freed GPU memory would be taken for host memory, or be passed to a
 // GPU that does not know it.
-void CommunicatorCore::refuse_if_freed(const BoundCall& bound_call, const Origin& origin) {
+void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& origin) const {
   for (const BoundCall::BufferLocation& each : bound_call.locations) {
     if (each.data == nullptr) continue;
     if (each.where.on_device() ? gpu::where(each.data) == each.where : is_known(each.data, each.bytes)) continue;
-    or_refuse([&] {
+    members_.or_refuse([&] {
       throw Error(Code::usage,
                   text("the ", &each == &bound_call.locations.front() ? "input" : "output", " of a planned ",
                        to_string(bound_call.call.plan->spec.collective), " at ", place(origin), " was in ",
@@ -142,18 +151,6 @@ void CommunicatorCore::refuse_if_freed(const BoundCall& bound_call, const Origin
                        " when it was planned, and is not there any more: it was freed"),
                   "keep the buffers of a plan as long as it is started, or plan anew on all members");
     });
-  }
-}
-
-// Copies data to the staging memory of a call that has a slot. If that fails, it releases the slot before the call
-// starts.
-void CommunicatorCore::copy_all(std::span<const StagingCopy> copies, CallHandle handle) {
-  if (copies.empty()) return;
-  try {
-    or_refuse([&] { copy_in(copies); });
-  } catch (...) {
-    release(handle);
-    throw;
   }
 }
 

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes new objects together with all members: other communicators, and memory for collectives.
+#include "collectives/communicator/communicator_factory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <limits>
+
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/communicator/exclusive_use.hpp"
+#include "collectives/communicator/joint_setup.hpp"
+#include "collectives/node/symmetric.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+
+void CommunicatorFactory::refuse_allocation_if_failed() const {
+  if (!members_.engine().failed()) return;
+  throw Error(Code::poisoned,
+              text("the communicator \"", members_.options().name, "\" has failed before: it allocates nothing"),
+              "use one that was made before, or shrink() where members have died");
+}
+
+node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
+  const ExclusiveUse use(members_, origin);
+  members_.refuse_if_closed();
+  std::size_t bytes = 0;
+  if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
+  refuse_allocation_if_failed();
+  return JointSetup(members_).make(Collective::allocate, origin, [&] {
+    node::Room* const room = members_.room_of_all();
+    return node::allocate(members_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {
+      members_.engine().alone([&] { room->symmetric_registry().own().add(std::move(memory)); });
+    });
+  });
+}
+
+std::shared_ptr<CommunicatorCore> CommunicatorFactory::split(int colour, int key, CommunicatorOptions options,
+                                                             Origin origin) {
+  const ExclusiveUse use(members_, origin);
+  members_.refuse_if_closed();
+  return JointSetup(members_).make(Collective::split, origin,
+                                   [&] { return split_inside(colour, key, std::move(options)); });
+}
+
+std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, int key, CommunicatorOptions options) {
+  const node::Room* const room = members_.room_of_all();
+  const bool has_memory = room != nullptr && room->symmetric_registry().lineage_for({}).has_memory;
+  const std::array<int, 3> mine = {members_.rank(), members_.ranks().at(static_cast<std::size_t>(members_.rank())),
+                                   has_memory ? 1 : 0};
+  auto part = members_.exchange().split(colour, key);
+  if (!part) return nullptr;
+  // Holds each member's rank here, its rank in the topology, and whether it knows symmetric memory.
+  const auto all = part->all_gather("ranks of a split communicator", std::as_bytes(std::span(mine)));
+  std::vector<int> here;
+  std::vector<int> ranks;
+  bool all_have = true;
+  here.reserve(all.size());
+  ranks.reserve(all.size());
+  for (const Bytes& bytes : all) {
+    std::array<int, 3> theirs{};
+    std::memcpy(theirs.data(), bytes.data(), std::min(bytes.size(), sizeof theirs));
+    here.push_back(theirs[0]);
+    ranks.push_back(theirs[1]);
+    all_have = all_have && theirs[2] == 1;
+  }
+  node::MemoryLineage lineage = room == nullptr ? node::MemoryLineage{} : room->symmetric_registry().lineage_for(here);
+  lineage.has_memory = all_have;
+  return std::make_shared<CommunicatorCore>(std::move(part), members_.topology(), std::move(ranks), members_.maker(),
+                                            std::move(options), std::move(lineage));
+}
+
+}  // namespace lockstep::detail

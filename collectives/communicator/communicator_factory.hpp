@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes new objects together with the other members: smaller communicators, and memory for collectives.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "collectives/communicator/membership.hpp"
+
+namespace lockstep::detail {
+
+class CommunicatorCore;
+
+// Makes objects of the members of one communicator. All members make the same calls in the same order.
+class CommunicatorFactory {
+ public:
+  explicit CommunicatorFactory(Membership& members) : members_(members) {}
+
+  // Makes a communicator of the members with the same colour, ordered by key, then by rank. All members call it.
+  // Returns null if this member's colour is negative.
+  std::shared_ptr<CommunicatorCore> split(int colour, int key, CommunicatorOptions options,
+                                          Origin origin = Origin::here());
+  // Does the same inside another call of the communicator.
+  std::shared_ptr<CommunicatorCore> split_inside(int colour, int key, CommunicatorOptions options);
+  // Makes a communicator of the members that survive a failure; they all call it, once. Throws Error usage if the
+  // transport cannot continue without a member.
+  std::shared_ptr<CommunicatorCore> shrink(CommunicatorOptions options);
+  // Allocates symmetric memory of count * element_bytes bytes; all members call it, and each owns its part.
+  node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
+  // Throws Error poisoned if the communicator has failed.
+  void refuse_allocation_if_failed() const;
+
+ private:
+  std::shared_ptr<CommunicatorCore> smaller(const std::vector<int>& members, std::uint64_t number,
+                                            const CommunicatorOptions& options,
+                                            const std::function<std::optional<std::string>()>& in_vain);
+
+  Membership& members_;
+  bool has_shrunk_ = false;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds how members with their data on GPUs reach each other: by NCCL, or in levels.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string_view>
+
+#include "collectives/communicator/communicator_factory.hpp"
+#include "collectives/communicator/gpu_call.hpp"
+#include "collectives/communicator/gpu_levels.hpp"
+#include "collectives/communicator/nccl_group.hpp"
+
+namespace lockstep::detail {
+
+// Owns NCCL's group and the levels. Members arrange themselves when all have their data on GPUs for the first time. The
+// arrangement is equal on all members.
+class GpuArrangement {
+ public:
+  // Sets `asked_bytes` to DevicePath::never when it finds that NCCL runs nothing.
+  GpuArrangement(Membership& members, CommunicatorFactory& factory, std::size_t& asked_bytes)
+      : members_(members), factory_(factory), asked_bytes_(asked_bytes) {}
+
+  NcclGroup& nccl() { return nccl_; }
+  const NcclGroup& nccl() const { return nccl_; }
+  // Returns the levels; null if there are none.
+  GpuLevels* levels() const { return levels_.get(); }
+  bool is_made() const { return nccl_.is_made() || levels_ != nullptr; }
+  // True if GPUs may run calls of this communicator.
+  bool may_run() const { return asked_bytes_ != DevicePath::never; }
+  // True if members are on several nodes, and some node has several members.
+  bool spans_nodes() const { return spans_nodes_; }
+  // True if data on this device can take the path that the members have found.
+  bool fits(int device) const;
+  // True if the call may run on GPUs, as far as is known before members ask each other.
+  bool may_run(const GpuCall& call) const { return may_run() && (nccl_.is_made() || !levels_ || has_levels_for(call)); }
+  bool has_levels_for(const GpuCall& call) const;
+
+  // Chooses the path of a call that has its data on GPUs at all members. They arrange themselves the first time.
+  void choose_path(GpuCall& call, const Origin& origin);
+  // Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
+  void make(int device, const Origin& origin);
+  // Adds levels to NCCL's group of members on several nodes.
+  void add_levels();
+  // Ends the levels, also after a failed call: members that wait inside for this one are told.
+  void end_levels() noexcept;
+
+ private:
+  MemberGroups by_node() const;
+  void join_across(int device, const Origin& origin);
+  void make_levels(const MemberGroups& member_groups, bool share_gpus, int device);
+  std::shared_ptr<CommunicatorCore> part(int colour, int key, std::string_view name, bool has_nccl);
+
+  Membership& members_;
+  CommunicatorFactory& factory_;
+  std::size_t& asked_bytes_;
+  NcclGroup nccl_{members_};
+  std::unique_ptr<GpuLevels> levels_;
+  bool spans_nodes_ = false;
+};
+
+}  // namespace lockstep::detail

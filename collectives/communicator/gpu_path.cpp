@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the path of calls on GPUs, and starts them there.
+#include "collectives/communicator/gpu_path.hpp"
+
+#include <algorithm>
+
+#include "collectives/communicator/call_staging.hpp"
+#include "collectives/communicator/gpu_wait.hpp"
+#include "collectives/node/gpu_path.hpp"
+#include "topology/base/progress_hooks.hpp"
+
+namespace lockstep::detail {
+namespace {
+
+// Is in bytes. For smaller data on the host, the query between members would be noticeable (docs/gpu.md).
+constexpr std::size_t asked_from = 4096;
+
+const std::string by_nccl = "nccl";
+const std::string why_nccl = "every member has its data in the memory of a GPU of its own";
+const std::string by_levels = "nccl by levels";
+const std::string why_levels = "all have their data in the memory of GPUs: those that are near each other meet first";
+
+// Returns the bytes of the larger side, which all members know.
+std::size_t bytes_of(const Spec& spec) {
+  std::size_t count = spec.count;
+  if (cuts_input(spec.collective)) count = spec.gives.total();
+  if (cuts_output(spec.collective)) count = spec.takes.total();
+  return count * spec.element_bytes;
+}
+
+// Returns the GPU that holds all data of the request, or the host if no single GPU does.
+int device_of(const CallRequest& request) {
+  if (request.reduction.op == ReduceOp::user && request.reduction.on_gpu.put == nullptr)
+    return gpu::MemoryLocation::host;
+  int device = GpuCall::anywhere;
+  for (const BufferView* each : {&request.input, &request.output}) {
+    if (each->count == 0) continue;
+    const gpu::MemoryLocation where = each->contiguous() ? where_is(*each) : gpu::MemoryLocation{};
+    if (!where.on_device() || (device != GpuCall::anywhere && device != where.device)) return gpu::MemoryLocation::host;
+    device = where.device;
+  }
+  return device;
+}
+
+nccl::NcclCall step_of(const CallRequest& request, const Spec& spec) {
+  // An empty buffer may have an address in unrelated memory.
+  const auto at = [](const BufferView& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
+  return {spec, at(request.input), at(request.output), request.reduction.factor, request.reduction.on_gpu};
+}
+
+}  // namespace
+
+void GpuCall::choose(Path chosen) {
+  path = chosen;
+  algorithm = chosen == Path::nccl ? &by_nccl : chosen == Path::levels ? &by_levels : nullptr;
+  why = chosen == Path::nccl ? &why_nccl : chosen == Path::levels ? &why_levels : nullptr;
+}
+
+bool has_device_path(const CommunicatorOptions& options) { return options.nccl && nccl::library() != nullptr; }
+
+std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& factory) {
+  return std::make_unique<GpuPath>(members, factory);
+}
+
+// A member's part of a call that asks may be as small as the whole divided by the members.
+GpuPath::GpuPath(Membership& members, CommunicatorFactory& factory)
+    : members_(members),
+      arrangement_(members, factory, asked_bytes_),
+      streams_(members, arrangement_.nccl()),
+      votes_(members, arrangement_),
+      trials_(members, arrangement_) {
+  if (members.all_have_gpus()) asked_bytes_ = asked_from / static_cast<std::size_t>(members.size());
+}
+
+// True if members ask each other where the data of a call is. It is equal on all members. If members know only their
+// own counts, the total size is unknown, so they ask.
+bool GpuPath::may_ask(const CallRequest& request, const Spec& spec, QueryRule query_rule) const {
+  if (!arrangement_.may_run() || query_rule == QueryRule::never || !nccl::can_do(spec, members_.size())) return false;
+  return request.stream || query_rule == QueryRule::once || has_own_counts(spec.collective) ||
+         bytes_of(spec) >= asked_from;
+}
+
+std::shared_ptr<DeviceCall> GpuPath::bind(const CallRequest& request, const Spec& spec, QueryRule query_rule) {
+  if (!may_ask(request, spec, query_rule)) return nullptr;
+  auto call = std::make_shared<GpuCall>();
+  call->steps.push_back(step_of(request, spec));
+  call->device = device_of(request);
+  if (request.stream.value_or(nullptr) != nullptr) call->stream_device = gpu::backend()->device_of(*request.stream);
+  call->vote = request.stream ? votes_.plan_for(spec, "in a stream", {.vote = PlanChoice::Vote::stream_path})
+                              : votes_.plan_for(spec, "where the data is", {.vote = PlanChoice::Vote::data_location});
+  return call;
+}
+
+std::shared_ptr<DeviceCall> GpuPath::bind_all(std::span<const CheckedRequest> requests, const CheckedRequest& whole) {
+  if (!arrangement_.may_run()) return nullptr;
+  auto call = std::make_shared<GpuCall>();
+  int& device = call->device;
+  constexpr std::uint64_t in_stream = std::uint64_t{1} << 63U;
+  const bool has_stream = whole.request.stream.has_value();
+  // Members must have the same tensors in the same order.
+  std::uint64_t counts = requests.size() | (has_stream ? in_stream : 0);
+  for (const auto& [request, spec] : requests) {
+    if (!nccl::can_do(spec, members_.size())) return nullptr;
+    const int its = device_of(request);
+    if (device == GpuCall::anywhere) device = its;
+    if (its != GpuCall::anywhere && its != device) device = gpu::MemoryLocation::host;
+    call->steps.push_back(step_of(request, spec));
+    counts = (counts ^ spec.count) * 0xff51afd7ed558ccdU;
+    counts ^= counts >> 33U;
+  }
+  call->vote = votes_.plan_for(whole.spec, has_stream ? "where the tensors are, in a stream" : "where the tensors are",
+                               {.vote = PlanChoice::Vote::tensor_locations, .tensor_hash = counts});
+  return call;
+}
+
+void GpuPath::decide_as(DeviceCall& given, const DeviceCall& earlier_call, const Origin& origin) {
+  GpuCall& call = gpu_call_of(given);
+  const GpuCall& earlier = gpu_call_of(earlier_call);
+  // Either all members give NCCL the registered memory, or all give it other memory.
+  const bool knew = earlier.is_same_memory && earlier.places != 0;
+  call.places = arrangement_.nccl().places_of(call.steps);
+  call.set_same_memory(earlier.is_same_memory && call.places == earlier.places);
+  const bool is_on_gpus = earlier.path == GpuCall::Path::nccl || earlier.path == GpuCall::Path::levels;
+  if ((is_on_gpus && !arrangement_.fits(call.device)) || (knew && !call.is_same_memory))
+    throw Error(
+        Code::usage,
+        text("on \"", members_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",
+             "to go by NCCL is elsewhere now, at ", place(origin)),
+        "keep it in that memory, or begin anew on all members");
+  call.choose(earlier.path);
+}
+
+void GpuPath::decide_on(DeviceCall& given, int device, const Origin& origin) {
+  GpuCall& call = gpu_call_of(given);
+  call.device = device;
+  arrangement_.choose_path(call, origin);
+}
+
+// Refuses a captured stream in the first call on GPUs. Captured work does not run, but NCCL's communicator is made by
+// work that runs.
+void GpuPath::refuse_if_captured(const BoundCall& bound_call) {
+  if (arrangement_.is_made() || !bound_call.stream) return;
+  members_.or_refuse([&] {
+    if (!gpu::backend()->is_captured(*bound_call.stream)) return;
+    throw Error(Code::usage,
+                text("a stream that is captured was given to the first call of \"", members_.options().name,
+                     "\" on GPUs, ", place(bound_call.call.origin)),
+                "call something once before the stream is captured");
+  });
+}
+
+void GpuPath::find_path(const BoundCall& bound_call) {
+  GpuCall& call = gpu_call_of(*bound_call.gpus);
+  members_.engine().progress_or_throw();
+  if (call.path == GpuCall::Path::unknown && !arrangement_.may_run(call))
+    call.choose(GpuCall::Path::host);  // The reason was found since the call was planned.
+  if (call.path == GpuCall::Path::unknown) {
+    refuse_if_captured(bound_call);
+    votes_.decide(call, bound_call.call.origin);
+  }
+  if (call.path == GpuCall::Path::host && !call.host_call) call.host_call = members_.or_refuse(call.make_host_call);
+}
+
+bool GpuPath::begin(const BoundCall& bound_call, DeviceProgress& progress) {
+  const GpuCall& call = gpu_call_of(*bound_call.gpus);
+  find_path(bound_call);
+  if (call.path == GpuCall::Path::host) return false;
+  Trial* const trial = call.path == GpuCall::Path::nccl ? trials_.trial_of(bound_call) : nullptr;
+  if (trial != nullptr)
+    run_in_turn(*trial, bound_call, progress);
+  else if (call.path == GpuCall::Path::levels)
+    run_levels(bound_call, progress.behind);
+  else
+    arrangement_.nccl().begin(call.steps, bound_call, progress);
+  return true;
+}
+
+// Returns true if the call becomes part of NCCL's single operation for calls started at once.
+bool GpuPath::joins(const BoundCall& bound_call) {
+  if (!bound_call.gpus) return false;
+  find_path(bound_call);
+  const GpuCall& call = gpu_call_of(*bound_call.gpus);
+  if (call.path != GpuCall::Path::nccl || trials_.trial_of(bound_call) != nullptr) return false;
+  joined_.insert(joined_.end(), call.steps.begin(), call.steps.end());
+  return true;
+}
+
+void GpuPath::begin_all(std::span<const BoundCall> calls, DeviceProgress& progress,
+                        const std::function<void(const BoundCall&)>& begin_alone) {
+  joined_.clear();
+  const BoundCall* first = nullptr;
+  for (const BoundCall& bound_call : calls) {
+    if (!joins(bound_call))
+      begin_alone(bound_call);
+    else if (first == nullptr)
+      first = &bound_call;
+  }
+  if (first != nullptr) arrangement_.nccl().begin(joined_, *first, progress);
+}
+
+bool GpuPath::begin_in_stream(const BoundCall& bound_call, const Origin& origin, DeviceProgress& progress) {
+  if (bound_call.stream && (!bound_call.keeps_order || GpuStreams::is_changed_by_host(bound_call.call)))
+    streams_.wait_for(*bound_call.stream, origin);
+  streams_.wait_for(progress.behind, origin);
+  if (!bound_call.keeps_order) return false;
+  streams_.begin(bound_call, progress);
+  return true;
+}
+
+void GpuPath::mark_end(const BoundCall& bound_call, DeviceProgress& progress) {
+  streams_.mark_end(bound_call, progress);
+}
+
+bool GpuPath::has_reached(DeviceProgress& progress) {
+  return or_break(members_, [&] {
+    members_.engine().progress_or_throw();
+    run_progress_hooks(0);
+    arrangement_.nccl().check();
+    std::erase_if(progress.marks, [](const auto& mark) { return mark->is_reached(); });
+    return progress.marks.empty();
+  });
+}
+
+void GpuPath::wait(DeviceProgress& progress, const Origin& origin) {
+  GpuWait pause(members_, "what was begun", origin);
+  while (!progress.marks.empty() && !has_reached(progress)) or_break(members_, [&] { pause(); });
+}
+
+// Runs the levels. The host waits between the stages, and first for the earlier work in the stream.
+void GpuPath::run_levels(const BoundCall& bound_call, const StreamMarks& behind) {
+  const Origin& origin = bound_call.call.origin;
+  if (bound_call.stream) streams_.wait_for(*bound_call.stream, origin);
+  streams_.wait_for(behind, origin);
+  or_break(members_, [&] {
+    arrangement_.nccl().wait_until_idle(origin);
+    arrangement_.levels()->run(gpu_call_of(*bound_call.gpus).steps, members_.options().timeout, origin);
+  });
+}
+
+void GpuPath::run_in_turn(Trial& trial, const BoundCall& bound_call, DeviceProgress& progress) {
+  const Duration begun = trials_.begin(bound_call.call.origin);
+  if (trial.way() == 1) {
+    run_levels(bound_call, progress.behind);
+  } else {
+    arrangement_.nccl().begin(gpu_call_of(*bound_call.gpus).steps, bound_call, progress);
+    wait(progress, bound_call.call.origin);
+  }
+  trials_.end(trial, begun, bound_call);
+}
+
+int GpuPath::packing_device(const CallRequest& whole, std::span<const CallRequest> tensors,
+                            const std::function<std::shared_ptr<const Plan>()>& plan) {
+  int device = GpuCall::anywhere;
+  for (const CallRequest& each : tensors) {
+    const int its = device_of(each);
+    if (device != GpuCall::anywhere && its != GpuCall::anywhere && its != device) return gpu::MemoryLocation::host;
+    if (its != GpuCall::anywhere) device = its;
+  }
+  if (device < 0) return gpu::MemoryLocation::host;
+  return members_.or_refuse([&] {
+    const auto planned = plan();
+    bool works = false;
+    if (CallStaging(members_).can_keep_order(whole, *planned))
+      members_.engine().alone([&] { works = works_on(device, whole, *planned); });
+    return works ? device : gpu::MemoryLocation::host;
+  });
+}
+
+// True if the node's members would work in that GPU's memory, as far as this one knows, and faster than on the host.
+// In a stream they do so at any cost, since the host would have to wait for the work before the call.
+bool GpuPath::works_on(int device, const CallRequest& whole, const Plan& plan) const {
+  const node::Gpus* const shared = members_.engine().world().room()->gpus();
+  if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
+  if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
+  if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
+  // Processes that measured here would all do it at once and disturb each other. So the first batch uses the GPU
+  // without a measurement, and its result serves the later ones.
+  const bool have_agreed = shared != nullptr && shared->is_proven();
+  if (shared != nullptr && !have_agreed && !shared->was_left_unproven()) return true;
+  return node::pays_on_gpus(plan.spec, members_.size(), have_agreed ? shared->costs() : gpu::backend()->costs(device),
+                            true);
+}
+
+// Destroys NCCL's communicator and the levels. Otherwise a GPU would wait for a missing member, and memory could not be
+// freed.
+void GpuPath::abort() noexcept {
+  arrangement_.end_levels();
+  arrangement_.nccl().abort();
+}
+
+void GpuPath::end() noexcept {
+  arrangement_.end_levels();
+  arrangement_.nccl().end();
+  streams_.end();
+}
+
+void GpuPath::keep_memory() {
+  votes_.keep_memory();
+  trials_.keep_memory();
+}
+
+}  // namespace lockstep::detail

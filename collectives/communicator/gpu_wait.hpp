@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits for GPUs, and reports failures of calls on GPUs.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <thread>
+
+#include "collectives/communicator/membership.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
+#include "topology/base/progress_hooks.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+
+// Waits for GPUs, one turn a call. Meanwhile it receives messages, runs this thread's other operations, and throws
+// Error stall at the timeout.
+class GpuWait {
+ public:
+  GpuWait(Membership& members, const char* what, const Origin& origin, const Spec* spec = nullptr)
+      : members_(members), what_(what), origin_(origin), spec_(spec) {}
+
+  void operator()() {
+    members_.engine().progress_or_throw();
+    constexpr unsigned turns_between_looks = 8;
+    if (turns_ % turns_between_looks == turns_between_looks - 1) run_progress_hooks(0);
+    const Duration now = members_.engine().world().now();
+    if (turns_ == 0) since_ = now;
+    const Duration limit =
+        members_.options().timeout > Duration{} ? members_.options().timeout : members_.exchange().patience().limit;
+    if (limit > Duration{} && now - since_ > limit) refuse(limit);
+    idle(now - since_);
+    ++turns_;
+  }
+
+ private:
+  // Sleeps between turns, because no GPU wakes a thread. Naps are at most 2 % of the time waited, and at most 200 us.
+  static void idle(Duration waited) {
+    using std::chrono::microseconds;
+    constexpr Duration spins = microseconds(50);
+    constexpr Duration yields = microseconds(2000);
+    constexpr Duration longest_nap = microseconds(200);
+    if (waited < spins) return;
+    if (waited < yields)
+      std::this_thread::yield();
+    else
+      std::this_thread::sleep_for(std::min(waited / 50, longest_nap));
+  }
+
+  [[noreturn]] void refuse(Duration limit) const {
+    const std::string line = place(origin_);
+    throw Error(
+        Code::stall,
+        text("on \"", members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
+             line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
+             std::chrono::duration<double>(limit).count(),
+             " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
+             "is gone"),
+        "look at what each member puts into its stream before, whether all start their plans alike, and at "
+        "NCCL_DEBUG=INFO; LOCKSTEP_TIMEOUT is the limit");
+  }
+
+  Membership& members_;
+  const char* what_;
+  Origin origin_;
+  const Spec* spec_;
+  unsigned turns_ = 0;
+  Duration since_ = {};
+};
+
+// Returns f(). If f throws anything, it tells the other members. At the end of the use, the NCCL communicator is
+// aborted with the call.
+template <class F>
+auto or_break(Membership& members, const F& f) {
+  try {
+    return members.or_refuse(f);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& other) {
+    members.refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
+    throw;
+  }
+}
+
+}  // namespace lockstep::detail

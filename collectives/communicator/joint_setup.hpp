@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets members make something together through their exchange.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <exception>
+
+#include "collectives/communicator/membership.hpp"
+#include "collectives/spec.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::detail {
+
+// Reports a member's failure to the members that wait for it in the exchange, which do not hear the engine.
+class JointSetup {
+ public:
+  explicit JointSetup(Membership& members) : members_(members) {}
+
+  // Returns f(). If f throws, it tells the members that wait in the exchange.
+  template <class F>
+  auto in_exchange(const F& f) const {
+    Exchange& exchange = members_.exchange();
+    try {
+      return f();
+    } catch (const Error& error) {
+      if (!exchange.failed()) exchange.fail(error.detail());
+      throw;
+    } catch (const std::exception& other) {
+      if (!exchange.failed()) exchange.fail(other.what());
+      throw;
+    }
+  }
+
+  // Runs f, in which members make something through their exchange. They first meet in a call of the engine, which
+  // compares their requests. A member that fails in f tells the others. An error that breaks the exchange or the new
+  // object breaks the communicator.
+  template <class F>
+  auto make(Collective what, const Origin& origin, const F& f) const {
+    in_exchange([&] { come_to(what, origin); });
+    try {
+      return f();
+    } catch (const Error& error) {
+      constexpr std::array broken = {Code::stall, Code::peer_failed, Code::mismatch};
+      if (members_.exchange().failed() || std::ranges::find(broken, error.code()) != broken.end())
+        members_.refuse_together(error);
+      throw;
+    } catch (const std::exception& other) {
+      members_.refuse_together(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
+      throw;
+    }
+  }
+
+ private:
+  // Waits until all members have called it for the same thing.
+  void come_to(Collective what, const Origin& origin) const;
+
+  Membership& members_;
+};
+
+}  // namespace lockstep::detail

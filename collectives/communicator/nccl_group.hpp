@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owns NCCL's communicator of the members, from its making to its end.
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "collectives/communicator/device_path.hpp"
+#include "collectives/communicator/membership.hpp"
+#include "collectives/nccl/nccl_communicator.hpp"
+
+namespace lockstep::detail {
+
+// Waits for NCCL as a call of the communicator does: messages go on meanwhile, and the timeout holds.
+class NcclGroup {
+ public:
+  explicit NcclGroup(Membership& members) : members_(members) {}
+  // Ends the communicator as end() does.
+  ~NcclGroup() { end(); }
+  NcclGroup(const NcclGroup&) = delete;
+  NcclGroup& operator=(const NcclGroup&) = delete;
+
+  bool is_made() const { return communicator_ != nullptr; }
+  // Return the communicator, and this member's GPU in it. It must have been made.
+  nccl::NcclCommunicator& communicator() const { return *communicator_; }
+  int device() const { return communicator_->device(); }
+  // Returns a hash of the places in registered memory that the calls use; 0 without a communicator.
+  std::uint64_t places_of(std::span<const nccl::NcclCall> steps) const {
+    return communicator_ ? communicator_->places_of(steps) : 0;
+  }
+
+  // Makes the communicator together with all members.
+  void join(int device, const Origin& origin);
+  // Takes over another group's communicator, which has the same members.
+  void take(NcclGroup& other) { communicator_ = std::move(other.communicator_); }
+  // Starts the steps. `bound_call` is the first of their calls.
+  void begin(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call, DeviceProgress& progress);
+  // Throws failures since the last look, also those of other members.
+  void check() const {
+    if (communicator_) communicator_->check();
+  }
+  // Waits for what was begun before a call.
+  void wait_until_idle(const Origin& origin);
+  // Aborts the communicator.
+  void abort() noexcept { communicator_.reset(); }
+  // Waits for unfinished work and ends the communicator, unless something has failed.
+  void end() noexcept;
+
+ private:
+  Membership& members_;
+  std::unique_ptr<nccl::NcclCommunicator> communicator_;
+};
+
+}  // namespace lockstep::detail

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends messages between two members, each as a schedule of one message.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <tuple>
+
+#include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/pending_calls.hpp"
+
+namespace lockstep::detail {
+
+// Checks, plans and starts messages. It keeps their plans, because programs repeat messages.
+class PeerMessages {
+ public:
+  PeerMessages(Membership& members, PendingCalls& pending_calls) : members_(members), pending_calls_(pending_calls) {}
+
+  // Throws Error usage for a wrong rank, tag or buffer.
+  void check(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, const Origin& origin) const;
+  // Starts checked messages in a slot.
+  void begin(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, PendingCall& slot);
+
+ private:
+  void check_one(const PeerMessage& message, bool written, const Origin& origin) const;
+  void begin_one(const PeerMessage& message, bool sends, PendingCall& slot);
+  std::uint32_t tag_of(const PeerMessage& message) const;
+  std::shared_ptr<const Plan> plan_of(const PeerMessage& message, bool sends);
+
+  Membership& members_;
+  PendingCalls& pending_calls_;
+  std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
+      plans_;  // Has the key peer, tag, sends, bytes.
+};
+
+}  // namespace lockstep::detail

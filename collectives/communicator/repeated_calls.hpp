@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs repeated calls without checking and planning them again.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/device_path.hpp"
+#include "collectives/communicator/membership.hpp"
+#include "collectives/node/call.hpp"
+
+namespace lockstep::detail {
+
+// Keeps blocking calls with the values that tell them from other calls. It owns no buffers.
+class RepeatedCalls {
+ public:
+  // Holds a call that was made before.
+  struct RepeatedCall {
+    Collective collective = Collective::exchange;
+    DataType type = DataType::u8;
+    ReduceOp op = ReduceOp::sum;
+    Order order = Order::fast;
+    int root = 0;
+    bool in_place = false;
+    std::size_t element_bytes = 0;
+    std::size_t input_count = 0;
+    std::size_t output_count = 0;
+    std::uint64_t subject = 0;
+    Call call;
+  };
+  struct Result {
+    bool has_run = false;
+    // Is the place for this call, if it has not run; null if the call needs more checks than counts and addresses.
+    RepeatedCall* place = nullptr;
+  };
+
+  RepeatedCalls(Membership& members, const DevicePath& device_path) : members_(members), device_path_(device_path) {}
+
+  // Runs the request if an equal call was made before. `subject` is a hash of the calls' subject. Calls for which
+  // members ask each other where the data is are not run here.
+  Result run(const CallRequest& request, std::uint64_t subject);
+  // Keeps the checked and planned call of the request.
+  static void remember(RepeatedCall& place, const CallRequest& request, std::uint64_t subject, const Call& call);
+  // Forgets all calls, because they hold the timeout.
+  void clear() { calls_ = {}; }
+
+ private:
+  RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject);
+
+  Membership& members_;
+  const DevicePath& device_path_;
+  std::array<RepeatedCall, 16> calls_;
+};
+
+}  // namespace lockstep::detail
