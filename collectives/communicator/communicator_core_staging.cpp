@@ -4,7 +4,7 @@
 
 #include "collectives/communicator/communicator_core_parts.hpp"
 #include "collectives/engine/device_copy_pipeline.hpp"
-#include "collectives/node/node_collective.hpp"
+#include "collectives/node/call_context.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -56,7 +56,7 @@ bool CommunicatorCore::can_keep_order(const CallRequest& request, const Plan& pl
   const node::Room* const room = engine_->world().room();
   if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
   const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
-  return is_known && node::NodeCollective::has_known_places(request.collective);
+  return is_known && node::has_known_places(request.collective);
 }
 
 // Logs why members could not map each other's memory on GPUs.
