@@ -7,7 +7,7 @@
 #include "collectives/engine/device_copy_pipeline.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
-#include "collectives/node/node_collective.hpp"
+#include "collectives/node/call_context.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -60,7 +60,7 @@ bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) c
   const node::Room* const room = members_.engine().world().room();
   if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
   const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
-  return is_known && node::NodeCollective::has_known_places(request.collective);
+  return is_known && node::has_known_places(request.collective);
 }
 
 // Logs why members could not map each other's memory on GPUs.

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "collectives/gpu/device_backend.hpp"
-#include "collectives/node/node_collective.hpp"
+#include "collectives/node/peer_buffers.hpp"
 
 namespace lockstep::node {
 namespace {
@@ -56,27 +56,20 @@ bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, 
   return packing + there <= costs.down.of(all.in) + costs.up.of(all.out);
 }
 
-// All members see the same places, so all decide alike. Threads of one process share a backend, which measures once.
+// All members see the same buffers, so all decide alike. Threads of one process share a backend, which measures once.
 // Processes agreed on measured costs when they proved that they can map.
-bool NodeCollective::pays_on_gpus() const {
+bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers) {
   int device = gpu::MemoryLocation::host;
-  for (int member = 0; member < members(); ++member) {
-    const BufferAnnouncement places = places_of(member);
-    for (const BufferAddress* each : {&places.input, &places.output}) {
+  for (int member = 0; member < call.members(); ++member) {
+    const BufferAnnouncement theirs = peers.announced_by(member);
+    for (const BufferAddress* each : {&theirs.input, &theirs.output}) {
       const int its = static_cast<int>(each->device);
       if (its >= 0 && (device < 0 || its < device)) device = its;
     }
   }
   if (device < 0) return true;
-  const gpu::DeviceCosts costs = room_->gpus() != nullptr ? room_->gpus()->costs() : gpu::backend()->costs(device);
-  return node::pays_on_gpus(spec(), members(), costs);
-}
-
-// One member measures while the others wait; processes that use one GPU at the same time would measure how it takes
-// turns.
-gpu::DeviceCosts NodeCollective::measure() const {
-  const int mine = std::max(input_device_, output_device_);
-  return me() == 0 ? gpu::backend()->costs(mine >= 0 ? mine : room_->gpus()->device_of(0)) : gpu::DeviceCosts{};
+  const Gpus* const gpus = call.room->gpus();
+  return pays_on_gpus(call.spec(), call.members(), gpus != nullptr ? gpus->costs() : gpu::backend()->costs(device));
 }
 
 }  // namespace lockstep::node

@@ -8,6 +8,9 @@
 
 namespace lockstep::node {
 
+struct CallContext;
+struct PeerBuffers;
+
 // Members ask each other where their buffers lie if the largest block has this many bytes. The question costs one
 // step, even if all buffers are on the host. For smaller blocks they ask only now and then, until they find a buffer
 // on a GPU.
@@ -19,5 +22,7 @@ inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;
 // own reduction of staged data is left out. It is short beside the copies, and would only favour the GPU. `is_packed`:
 // the data are several tensors, so that on the GPUs one more launch packs them and another unpacks them.
 bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed = false);
+// True if that holds for a call whose buffers have been announced; the answer is the same on all members.
+bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers);
 
 }  // namespace lockstep::node

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements the step in which members tell each other where their buffers lie. All then decide alike if they read and
+// write there, or go by slots.
+#pragma once
+
+#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/stream_order.hpp"
+
+namespace lockstep::node {
+
+// Names the way on which all members have decided.
+enum class AddressOutcome : std::uint8_t {
+  slots,
+  proof,  // all buffers can be reached if members can map each other's memory on GPUs, which they have to try
+  direct
+};
+
+// True if a call in the room may have buffers on GPUs that other members could reach; the same on all members.
+bool reaches_gpus(const Room& room);
+// True if the call asks all members for their buffers. The answer is the same on all members. A call that may ask in
+// vain does so only if the question costs little beside the rest.
+bool asks_for_addresses(const CallContext& call, AddressQueries address_queries);
+// True if members may read the input in each other's processes: data are only moved, in blocks that are large enough.
+bool may_read_processes(const CallContext& call);
+
+// Runs this step, and fills in the peers' buffers.
+class AddressForm final : public ExchangeForm {
+ public:
+  // `order` is null if the call concerns no GPU of this member. `reads_processes`: see may_read_processes().
+  void begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes);
+  AddressOutcome outcome() const { return outcome_; }
+
+ private:
+  bool fill() override;
+  void end_step() override;
+  BufferAddress address_of(const void* data, std::size_t bytes, int device, gpu::IpcMemoryHandle& handle) const;
+  AddressOutcome decide();
+  bool find_buffers(bool some_output_is_on_gpu);
+  std::byte* find(int member, const BufferAddress& address, const GenerationCounts& known_to_all);
+  int device_of(const BufferAddress& address) const;
+  bool can_reduce_on_gpu() const;
+
+  PeerBuffers* peers_ = nullptr;
+  StreamOrder* order_ = nullptr;
+  bool reads_processes_ = false;
+  AddressOutcome outcome_ = AddressOutcome::slots;
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the ranges of a call's data in the caller's buffers.
+#include "collectives/node/call_context.hpp"
+
+#include <algorithm>
+
+#include "collectives/kernels/copy.hpp"
+
+namespace lockstep::node {
+
+bool has_known_places(Collective collective) {
+  return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
+         collective != Collective::barrier;
+}
+
+void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_call) {
+  room = &the_room;
+  tuning = the_tuning;
+  call = &the_call;
+  output = static_cast<std::byte*>(the_call.output);
+  devices = {};
+  has_block_for_each = cuts_input(collective());
+  sends = collective() != Collective::barrier && (!only_root_sends(collective()) || is_root());
+  receives = collective() != Collective::barrier && (!only_root_receives(collective()) || is_root());
+  // In place, the lines have already been read.
+  const bool streams = !spec().in_place && plan().output_count * element() >=
+                                               (reduces(collective()) ? tuning.stream_from : tuning.drain_from);
+  copy_to_output = streams ? stream_bytes : copy_bytes;
+}
+
+std::size_t CallContext::most_bytes() const {
+  if (collective() == Collective::barrier) return 0;
+  if (!cuts_input(collective()) && !cuts_output(collective())) return common().bytes;
+  return std::max(cuts_input(collective()) ? spec().gives.largest() : 0,
+                  cuts_output(collective()) ? spec().takes.largest() : 0) *
+         element();
+}
+
+ByteRange CallContext::input_for(int member) const {
+  if (has_block_for_each) return {spec().gives.offset(member) * element(), spec().gives.count(member) * element()};
+  return cuts_output(collective()) ? ByteRange{0, spec().takes.count(me()) * element()} : common();
+}
+
+ByteRange CallContext::output_from(int member) const {
+  if (cuts_output(collective()))
+    return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
+  return has_block_for_each ? ByteRange{0, spec().gives.count(me()) * element()} : common();
+}
+
+ByteRange CallContext::share(std::size_t bytes, int member) const {
+  const auto n = static_cast<std::size_t>(members());
+  const std::size_t unit = element() * ((cache_line + element() - 1) / element());
+  const std::size_t each = round_up((bytes + n - 1) / n, unit);
+  const std::size_t begin = std::min(bytes, static_cast<std::size_t>(member) * each);
+  return {begin, std::min(each, bytes - begin)};
+}
+
+OwnBlock CallContext::own_block() const {
+  if (!receives || (only_root_sends(collective()) && !is_root())) return {};
+  const ByteRange from = input_for(me());
+  const OwnBlock block{output + output_from(me()).offset, input + from.offset, from.bytes};
+  return block.to == block.from ? OwnBlock{} : block;
+}
+
+}  // namespace lockstep::node

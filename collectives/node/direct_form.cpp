@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Works on the buffers of other members.
+#include "collectives/node/direct_form.hpp"
+
+#include <algorithm>
+
+#include "collectives/kernels/copy.hpp"
+
+namespace lockstep::node {
+namespace {
+
+// Ends an access to the others' buffers, however the scope is left.
+class ReachScope {
+ public:
+  explicit ReachScope(Room& room) : room_(room) {}
+  ~ReachScope() { room_.end_reaching(); }
+  ReachScope(const ReachScope&) = delete;
+  ReachScope& operator=(const ReachScope&) = delete;
+
+ private:
+  Room& room_;
+};
+
+}  // namespace
+
+void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const ExchangeForm& before) {
+  peers_ = &peers;
+  begin_steps(call, before.first(), before.step());
+  set_steps(step() + 1);
+  set_needs(InputNeed::all);
+}
+
+// Returns false while a member has given up, until this one hears of it.
+bool DirectForm::reach() {
+  const CallContext& all = call();
+  if (!all.room->begin_reaching()) return false;
+  {
+    const ReachScope reaching(*all.room);
+    if (!work()) return false;
+  }
+  // All data that others use must stay until they say that they have finished.
+  if (all.collective() == Collective::broadcast || all.collective() == Collective::scatter)
+    set_needs(all.is_root() ? InputNeed::all : need_of_receivers());
+  if (all.collective() == Collective::gather && !all.is_root()) set_needs(InputNeed::root);
+  return true;
+}
+
+void DirectForm::end_step() {
+  goes_on();
+  set_phase(FormPhase::done);
+}
+
+bool DirectForm::reduce() {
+  const CallContext& all = call();
+  const ByteRange mine = all.has_block_for_each ? all.input_for(all.me()) : all.share(all.common().bytes, all.me());
+  const bool streams = all.copy_to_output == stream_bytes;
+  const std::size_t block = std::max<std::size_t>(1, block_bytes / all.element()) * all.element();
+  const auto taker = static_cast<std::size_t>(all.collective() == Collective::reduce ? all.spec().root : all.me());
+  std::byte* const to = all.has_block_for_each ? all.output : peers_->outputs[taker] + mine.offset;
+  block_.resize(streams ? block + cache_line : 0);
+  for (std::size_t at = 0; at < mine.bytes; at += block) {
+    if (all.room->somebody_gave_up()) return false;
+    const std::size_t bytes = std::min(block, mine.bytes - at);
+    for (std::size_t member = 0; member < peers_->inputs.size(); ++member)
+      all.sources[member] = peers_->inputs[member] + mine.offset + at;
+    std::byte* const result = streams ? aligned(block_.data()) : to + at;
+    all.combiner->combine(result, all.sources, all.members(), bytes / all.element());
+    if (streams) stream_bytes(to + at, result, bytes);
+    if (all.collective() != Collective::all_reduce) continue;
+    const auto& outputs = peers_->outputs;
+    for (std::size_t i = 1; i < outputs.size(); ++i)
+      all.write_output(outputs[(taker + i) % outputs.size()] + mine.offset + at, result, bytes);
+  }
+  return true;
+}
+
+bool DirectForm::copy(std::size_t at_once) {
+  const CallContext& all = call();
+  if (!all.receives) return true;
+  const OwnBlock own = all.own_block();
+  if (own.bytes > 0) read(own.to, own.from, all.devices.input, own.bytes);
+  for (int i = 1; i < all.members(); ++i) {
+    if (!copy_from((all.me() + i) % all.members(), at_once)) return false;
+  }
+  return true;
+}
+
+bool DirectForm::copy_from(int member, std::size_t at_once) {
+  const CallContext& all = call();
+  const auto m = static_cast<std::size_t>(member);
+  const std::byte* const theirs = peers_->inputs[m];
+  const std::uintptr_t remote_input = peers_->remote_inputs[m];
+  if (theirs == nullptr && remote_input == 0) return true;  // only the root sends
+  // In an equal form all blocks have equal lengths and lie in the same places.
+  const std::size_t skip =
+      all.has_block_for_each ? static_cast<std::size_t>(all.me()) * all.spec().count * all.element() : 0;
+  const ByteRange to = all.output_from(member);
+  for (std::size_t at = 0; at < to.bytes; at += at_once) {
+    if (all.room->somebody_gave_up()) return false;
+    const std::size_t bytes = std::min(at_once, to.bytes - at);
+    std::byte* const target = all.output + to.offset + at;
+    all.room->has_moved(bytes);
+    if (remote_input != 0)
+      all.room->memory_reader().read(member, target, remote_input + skip + at, bytes);
+    else
+      read(target, theirs + skip + at, peers_->devices[m], bytes);
+  }
+  return true;
+}
+
+void DirectForm::read(std::byte* to, const std::byte* from, int /*device*/, std::size_t bytes) {
+  call().write_output(to, from, bytes);
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the phases of steps.
+#include "collectives/node/exchange_form.hpp"
+
+namespace lockstep::node {
+
+bool ExchangeForm::advance(PollLimits& looks) {
+  bool moved = false;
+  while (phase_ != FormPhase::done) {
+    if (phase_ == FormPhase::filling) {
+      if (!call_->room->is_free(storage_) || !fill()) return moved;
+      phase_ = FormPhase::arriving;
+    } else if (phase_ == FormPhase::arriving) {
+      if (!is_filled()) return moved;
+      publish();
+      after_publishing();
+    } else if (phase_ == FormPhase::collecting) {
+      if (!has_collected(looks)) {
+        while_waiting();
+        return moved;
+      }
+      end_step();
+    } else {
+      if (!has_ended()) return moved;
+      phase_ = FormPhase::done;
+    }
+    moved = true;
+  }
+  return moved;
+}
+
+IndexSet ExchangeForm::missing() const {
+  IndexSet all;
+  const Room& room = *call_->room;
+  for (int member = 0; member < room.size(); ++member) {
+    if (member == room.index()) continue;
+    const bool late =
+        phase_ == FormPhase::collecting && needs(member) && !room.is_there(member, at_step(step_), call_->call_tag);
+    const bool slow = phase_ == FormPhase::filling && room.is_behind(member, storage_);
+    if (late || slow) all.insert(member);
+  }
+  return all;
+}
+
+IndexSet ExchangeForm::in_another() const {
+  IndexSet all;
+  const Room& room = *call_->room;
+  for (int member = 0; phase_ == FormPhase::collecting && member < room.size(); ++member) {
+    if (needs(member) && room.is_in_another(member, at_step(step_), call_->call_tag)) all.insert(member);
+  }
+  return all;
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Declares the interface of the forms of exchange among members of a room, and the sequence of steps that all of them
+// have. In a step a member fills a line or slot with data, publishes the step, and collects the steps of the members
+// that it needs.
+#pragma once
+
+#include <sched.h>
+
+#include "collectives/node/call_context.hpp"
+#include "topology/base/index_set.hpp"
+
+namespace lockstep::node {
+
+// Limits how long advance() looks for a missing step: first `at_once` looks in a row, then `yielding` looks, each after
+// a yield to other threads.
+struct PollLimits {
+  unsigned at_once = 0;
+  unsigned yielding = 0;
+};
+
+// Looks until `there` is true or no look is left.
+template <class There>
+bool look(PollLimits& looks, There&& there) {
+  while (!there()) {
+    if (looks.at_once > 0) {
+      --looks.at_once;
+      relax();
+    } else if (looks.yielding > 0) {
+      --looks.yielding;
+      ::sched_yield();
+    } else {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Selects the members that must have published their step before this one reads.
+enum class InputNeed : std::uint8_t { nobody, all, root, lower };
+
+// Runs one member's part of a call in one form. One object serves many calls, one after another. It owns no buffer of
+// the caller. No function blocks.
+class ExchangeForm {
+ public:
+  ExchangeForm() = default;
+  virtual ~ExchangeForm() = default;
+  ExchangeForm(const ExchangeForm&) = delete;
+  ExchangeForm& operator=(const ExchangeForm&) = delete;
+
+  // Advances the form until it is done or waits longer than these looks. Returns true if anything moved.
+  bool advance(PollLimits& looks);
+  bool is_done() const { return phase_ == FormPhase::done; }
+  // Returns the members that this one waits for; empty if it waits for none.
+  virtual IndexSet missing() const;
+  // Returns those of them that have published this step in another call.
+  IndexSet in_another() const;
+  // True if the form waits for copies between a GPU and the slots.
+  virtual bool waits_for_copies() const { return false; }
+  // Return the number of the current step from 0, and the number of steps that is known to be needed so far.
+  std::size_t step() const { return step_; }
+  std::size_t steps() const { return steps_; }
+  // Returns the room's number of step 0.
+  StepNumber first() const { return first_; }
+
+ protected:
+  // Names the phases of a step, and of the end.
+  //   `filling`     The member waits for a free line or slot, and writes its data there.
+  //   `arriving`    The data come from a GPU; then the member publishes the step.
+  //   `collecting`  It waits for the steps of the members that it needs.
+  //   `ending`      GPUs end the work that was begun there.
+  enum class FormPhase : std::uint8_t { filling, arriving, collecting, ending, done };
+
+  // Begins a call at a step. The context must outlive it.
+  void begin_steps(CallContext& call, StepNumber first, std::size_t step) {
+    call_ = &call;
+    first_ = first;
+    step_ = step;
+    seen_ = 0;
+    phase_ = FormPhase::filling;
+  }
+
+  // Writes this member's data of the step. Returns false if it must wait with that.
+  virtual bool fill() = 0;
+  // True if all data of the step have arrived in their place.
+  virtual bool is_filled() { return true; }
+  // Works between publishing a step and waiting for it, and while it waits.
+  virtual void after_publishing() {}
+  virtual void while_waiting() {}
+  // Looks for the steps of the members that this one needs. Returns true if all are there.
+  virtual bool has_collected(PollLimits& looks) { return has_all(looks); }
+  // Uses the collected data, and sets the phase that follows.
+  virtual void end_step() = 0;
+  // True if nothing is under way on a GPU any more.
+  virtual bool has_ended() { return true; }
+
+  bool has_all(PollLimits& looks) {
+    Room& room = *call_->room;
+    for (; seen_ < room.size(); ++seen_) {
+      if (needs(seen_) && !look(looks, [&] { return room.is_there(seen_, at_step(step_), call_->call_tag); }))
+        return false;
+    }
+    if (needs_ == InputNeed::all) room.all_reached(at_step(step_));
+    return true;
+  }
+  // Goes to the next step. Returns false if there is none.
+  bool goes_on() {
+    phase_ = FormPhase::filling;
+    return ++step_ < steps_;
+  }
+  void set_needs(InputNeed needs) { needs_ = needs; }
+  void set_steps(std::size_t steps) { steps_ = steps; }
+  void set_storage(StepStorage storage) { storage_ = storage; }
+  void set_phase(FormPhase phase) { phase_ = phase; }
+  FormPhase phase() const { return phase_; }
+  StepStorage storage() const { return storage_; }
+  StepNumber at_step(std::size_t step) const { return first_ + static_cast<StepNumber>(step); }
+  CallContext& call() const { return *call_; }
+  // Publishes the step that is filled.
+  void publish() {
+    call_->room->publish(call_->call_tag);
+    phase_ = FormPhase::collecting;
+    seen_ = 0;
+  }
+
+ private:
+  bool needs(int member) const {
+    if (member == call_->me()) return false;
+    if (needs_ == InputNeed::all) return true;
+    return (needs_ == InputNeed::root && member == call_->spec().root) ||
+           (needs_ == InputNeed::lower && member < call_->me());
+  }
+
+  CallContext* call_ = nullptr;
+  StepNumber first_ = 0;  // the room's number for step 0 of this call
+  std::size_t step_ = 0;
+  std::size_t steps_ = 1;
+  int seen_ = 0;  // members that were seen in this step
+  FormPhase phase_ = FormPhase::done;
+  InputNeed needs_ = InputNeed::all;
+  StepStorage storage_ = StepStorage::line;  // of the steps' data
+};
+
+}  // namespace lockstep::node

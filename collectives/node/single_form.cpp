@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs calls in the form `single`.
+#include "collectives/node/single_form.hpp"
+
+#include <algorithm>
+
+#include "collectives/node/small_sum.hpp"
+#include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
+
+namespace lockstep::node {
+
+void SingleForm::begin(CallContext& call, SlotCopies* copies) {
+  const Collective collective = call.collective();
+  is_hidden_ = has_own_counts(collective);
+  begin_steps(call, call.room->last() + 1, 0);
+  // In place, data could arrive where other data have still to be sent.
+  if (collective == Collective::all_to_all_v && call.spec().in_place && !(call.spec().gives == call.spec().takes))
+    keep_input(copies);
+  begin_parts(call, copies);
+  choose_storage(call.most_bytes());
+  set_steps(parts());
+  set_needs(is_hidden_ && !only_root_sends(collective) ? InputNeed::all : need());
+  copy_own_block();
+  if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
+    upload()->reserve_results(round_up(std::min(part_bytes(), call.most_bytes()), cache_line));
+}
+
+// Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.
+void SingleForm::choose_storage(std::size_t most) {
+  const CallContext& all = call();
+  const Collective collective = all.collective();
+  const bool for_each = all.has_block_for_each;
+  const auto n = static_cast<std::size_t>(for_each ? all.members() : 1);
+  StepStorage storage = StepStorage::slot;
+  const std::size_t least = n * round_up(std::max(all.element(), cache_line), cache_line);
+  const std::size_t room = std::min(all.room->slot_bytes(), std::max(all.tuning.step, least));
+  region_ = for_each ? room / n / cache_line * cache_line : room;
+  std::size_t piece = reduces(collective) ? region_ / all.element() * all.element() : region_;
+  // A user's function may need better alignment than a place beside a number has.
+  if (!is_hidden_ && n * most <= Line::room && all.call->user.apply == nullptr) {
+    storage = StepStorage::line;
+    region_ = most;
+  }
+  const std::size_t padded = round_up(most, cache_line);
+  // A member that sends to one member, or from one, may be ahead of it; the ring of pages is longer.
+  if (!is_hidden_ && storage == StepStorage::slot && n * padded <= page_bytes &&
+      (only_root_sends(collective) || only_root_receives(collective))) {
+    storage = StepStorage::page;
+    region_ = padded;
+  }
+  if (storage != StepStorage::slot) piece = std::max(piece, most);
+  cut(most, piece);
+  is_combined_by_last_ = collective == Collective::all_reduce && parts() == 1 && most < all.tuning.alone_from &&
+                         all.members() > 1 &&
+                         all.call->user.apply == nullptr &&  // all members must see the exception of a user's function
+                         (storage == StepStorage::line || 2 * padded <= all.room->slot_bytes());
+  if (is_combined_by_last_ && storage == StepStorage::slot) region_ = padded;
+  // Data from one member to all go in a few parts, so that one is read while the next is written.
+  constexpr std::size_t few = 4;
+  if (only_root_sends(collective) && !is_hidden_ && storage == StepStorage::slot)
+    cut(most, std::clamp(round_up(most / few, cache_line), std::min(all.tuning.flow_from, region_), region_));
+  set_storage(storage);
+  const std::size_t block = round_up(std::min(part_bytes(), most), cache_line);
+  // Without the others' sizes a member does not know their spans.
+  set_span(is_combined_by_last_ ? 2 * padded : n * std::min(region_, block), !is_hidden_);
+  if (for_each && span() > 0) region_ = block;
+}
+
+InputNeed SingleForm::need() const {
+  const Collective collective = call().collective();
+  if (collective == Collective::scan || collective == Collective::exscan) return InputNeed::lower;
+  if (only_root_sends(collective)) return InputNeed::root;
+  return only_root_receives(collective) && !call().is_root() ? InputNeed::nobody : InputNeed::all;
+}
+
+void SingleForm::keep_input(SlotCopies* copies) {
+  CallContext& all = call();
+  if (copies != nullptr && copies->download() != nullptr) return copies->keep_input();
+  kept_input_.assign(all.input, all.input + all.spec().gives.extent() * all.element());
+  all.input = kept_input_.data();
+}
+
+void SingleForm::repeat() {
+  begin_steps(call(), call().room->last() + 1, 0);
+  copy_own_block();
+}
+
+bool SingleForm::fill() {
+  if (!call().sends) return true;
+  if (is_hidden_ && step() == 0) publish_counts();
+  if (download() != nullptr) {
+    begin_download(step());
+    return true;
+  }
+  std::byte* const to = my_next();
+  each_range(step(), false,
+             [&](std::size_t at, std::size_t offset, std::size_t bytes) { input().publish(to + at, offset, bytes); });
+  return true;
+}
+
+// My own block of a reduction on a GPU is combined from the slot (`has_mine`).
+template <class Use>
+void SingleForm::each_range(std::size_t step, bool has_mine, const Use& use) const {
+  if (!call().sends || step >= parts()) return;
+  const int number = call().has_block_for_each ? call().members() : 1;
+  for (int member = 0; member < number; ++member) {
+    const ByteRange part = of_part(call().input_for(member), step);
+    if (part.bytes > 0 && (!call().has_block_for_each || member != call().me() || has_mine))
+      use(static_cast<std::size_t>(member) * region_, part.offset, part.bytes);
+  }
+}
+
+void SingleForm::copy_down(std::size_t step, SlotDownload& download) {
+  std::byte* const to = my_next();
+  each_range(step, reduces(call().collective()),
+             [&](std::size_t at, std::size_t offset, std::size_t bytes) { download.copy(to + at, offset, bytes); });
+}
+
+void SingleForm::after_publishing() {
+  if (is_combined_by_last_ && call().room->arrives_last()) combine_for_all();
+  begin_next_download();
+  if (step() >= 1) read_part(step() - 1);
+  mark_uploads();
+}
+
+bool SingleForm::has_collected(PollLimits& looks) {
+  if (!is_combined_by_last_) return has_all(looks);
+  if (!look(looks, [&] { return call().room->has_result(first(), call().call_tag); })) return false;
+  call().room->all_reached(at_step(step()));
+  return true;
+}
+
+void SingleForm::end_step() {
+  if (is_hidden_ && step() == 0) learn_steps();
+  if (goes_on()) return;
+  read_part(parts() - 1);
+  mark_uploads();
+  end_form();
+}
+
+IndexSet SingleForm::missing() const {
+  IndexSet all = ExchangeForm::missing();
+  if (all.empty() && is_combined_by_last_ && phase() == FormPhase::collecting)
+    return missing_to_combine(*call().room, first());
+  return all;
+}
+
+// Combines for all members; all parts, also mine, lie in the room. Does nothing if a member is in another call.
+void SingleForm::combine_for_all() {
+  const CallContext& all = call();
+  for (int member = 0; member < all.members(); ++member) {
+    if (!all.room->is_there(member, first(), all.call_tag)) return;
+    all.sources[member] = published_by(member, 0);
+  }
+  std::byte* const result =
+      storage() == StepStorage::line ? all.room->result(first()).payload : all.room->my_slot(first(), span()) + region_;
+  all.combiner->combine(result, all.sources, all.members(), all.spec().count);
+  all.room->publish_result(all.call_tag);
+}
+
+const std::byte* SingleForm::combined() const {
+  const Room& room = *call().room;
+  return storage() == StepStorage::line ? room.result(first()).payload : data(room.leader(first()), first()) + region_;
+}
+
+void SingleForm::publish_counts() {
+  Room& room = *call().room;
+  room.my_next_line().extra = parts();
+  std::uint64_t* const numbers = room.my_next_numbers();
+  const int number = call().has_block_for_each ? call().members() : 1;
+  for (int member = 0; member < number; ++member) numbers[member] = call().input_for(member).bytes;
+}
+
+// Sets the number of steps, which the member with the most data determines, and checks that counts fit.
+void SingleForm::learn_steps() {
+  const CallContext& all = call();
+  const auto check = [&](int member, std::uint64_t bytes) {
+    const std::size_t expected = all.output_from(member).bytes;
+    if (bytes == expected) return;
+    throw Error(Code::mismatch,
+                text("rank ", member, " sent ", bytes, " bytes to rank ", all.me(), ", which receives ", expected),
+                "let both sides of a message have the same count and type");
+  };
+  for (int member = 0; member < all.members(); ++member) {
+    if (member == all.me() || (only_root_sends(all.collective()) && member != all.spec().root)) continue;
+    set_parts(std::max<std::size_t>(parts(), all.room->line(member, first()).extra));
+    if (all.receives) check(member, all.room->numbers(member, first())[all.has_block_for_each ? all.me() : 0]);
+  }
+  set_steps(parts());
+  set_needs(need());
+}
+
+void SingleForm::copy_own_block() {
+  if (reduces(call().collective())) return;
+  const OwnBlock own = call().own_block();
+  if (own.bytes == 0) return;
+  if (download() != nullptr && upload() != nullptr)
+    upload()->write(static_cast<std::size_t>(own.to - call().output), own.from, own.bytes);
+  else if (call().is_on_gpu())
+    gpu::backend()->copy(std::max(call().devices.input, call().devices.output), {own.to, 0},
+                         {const_cast<std::byte*>(own.from), 0}, own.bytes, 1);
+  else
+    call().write_output(own.to, own.from, own.bytes);
+}
+
+void SingleForm::read_part(std::size_t part) {
+  const CallContext& all = call();
+  if (!all.receives) return;
+  if (is_combined_by_last_) return output().write(0, combined(), all.common().bytes);
+  if (reduces(all.collective())) return combine_part(part);
+  for (int i = 1; i < all.members(); ++i) {
+    const int member = (all.me() + i) % all.members();
+    if (only_root_sends(all.collective()) && member != all.spec().root) continue;
+    const ByteRange to = of_part(all.output_from(member), part);
+    if (to.bytes > 0) output().write(to.offset, published_by(member, part), to.bytes);
+  }
+}
+
+void SingleForm::combine_part(std::size_t part) {
+  const CallContext& all = call();
+  const ByteRange from = of_part(all.has_block_for_each ? all.input_for(all.me()) : all.common(), part);
+  const ByteRange to = of_part(all.output_from(all.me()), part);
+  int number = all.members();
+  if (all.collective() == Collective::scan) number = all.me() + 1;
+  if (all.collective() == Collective::exscan) number = all.me();
+  if (number == 0 || to.bytes == 0) return;
+  for (int member = 0; member < number; ++member)
+    all.sources[member] =
+        member == all.me() && download() == nullptr ? input().read(from.offset, to.bytes) : published_by(member, part);
+  std::byte* const result = output().place_of_result(to.offset, to.bytes);
+  all.combiner->combine(result, all.sources, number, to.bytes / all.element());
+  output().write(to.offset, result, to.bytes);
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds the rarer parts of small sums.
+#include "collectives/node/small_sum.hpp"
+
+namespace lockstep::node {
+
+bool SmallSum::has_collected(PollLimits& looks) {
+  if (!is_combined_by_last_) return has_all(looks);
+  Room& room = *call().room;
+  if (!look(looks, [&] { return room.has_result(first(), call().call_tag); })) return false;
+  room.all_reached(first());
+  return true;
+}
+
+// Combines for all members; all data, also mine, lie in lines. Does nothing if a member is in another call.
+void SmallSum::combine_for_all() {
+  const CallContext& all = call();
+  for (int member = 0; member < all.members(); ++member) {
+    if (!all.room->is_there(member, first(), all.call_tag)) return;
+    all.sources[member] = all.room->line(member, first()).payload;
+  }
+  all.combiner->combine(all.room->result(first()).payload, all.sources, all.members(), all.spec().count);
+  all.room->publish_result(all.call_tag);
+}
+
+IndexSet SmallSum::missing() const {
+  IndexSet all = ExchangeForm::missing();
+  if (all.empty() && is_combined_by_last_ && phase() == FormPhase::collecting)
+    return missing_to_combine(*call().room, first());
+  return all;
+}
+
+IndexSet missing_to_combine(const Room& room, StepNumber step) {
+  IndexSet all;
+  const int leader = room.leader(step);
+  if (leader >= 0 && leader != room.index()) all.insert(leader);
+  for (int member = 0; leader < 0 && member < room.size(); ++member) {
+    if (member != room.index()) all.insert(member);
+  }
+  return all;
+}
+
+}  // namespace lockstep::node
