@@ -358,31 +358,6 @@ TEST(Planner, FingerprintsDoNotChangeThePlan) {
   }
 }
 
-// All segments together, each moved to its place, touch every element of the output exactly as the whole would.
-TEST(Planner, SegmentsSideBySideAreTheWholeBuffer) {
-  Planner planner = planner_of(cluster({4}), 1, {.table = "all_reduce * * * ring 512 here"});
-  const auto plan = planner.plan({.count = 1001});
-  ASSERT_EQ(plan->segments, 8);
-  std::vector<int> written(1001, 0);
-  for (int number = 0; number < plan->segments; ++number) {
-    const std::size_t begin = static_cast<std::size_t>(number) * plan->segment;
-    const Schedule moved = within(output(begin, 0), plan->schedule_of(number));
-    std::vector<bool> here(1001, false);
-    const auto mark = [&](const MovingSlice& moving_slice, int lap) {
-      const Slice slice = moving_slice.at(lap);
-      for (std::size_t i = 0; slice.space == Space::output && i < slice.count; ++i) here.at(slice.offset + i) = true;
-    };
-    for (const Round& round : moved.rounds) {
-      for (int lap = 0; lap < round.times; ++lap) {
-        for (const Message& message : round.receives) mark(message.slice, lap);
-        for (const LocalStep& local : round.locals) mark(local.target, lap);
-      }
-    }
-    for (std::size_t i = 0; i < here.size(); ++i) written[i] += here[i] ? 1 : 0;
-  }
-  EXPECT_EQ(written, std::vector<int>(1001, 1));
-}
-
 TEST(Planner, MemoryIsBoundedByCuttingWhatNeedsMuchScratch) {
   Planner planner = planner_of(cluster({8}), 0, {.algorithm = "all_reduce:flat"});
   const auto plan = planner.plan({.count = std::size_t{1} << 28U});

@@ -52,8 +52,7 @@ class BadInput(unittest.TestCase):
         self.refused(["x" * 100000], 1)
 
     def test_descriptions(self):
-        for text in ("", "junk", "node(", "node()", "0 x node(pu:1)", "9999999 x node(pu:1)", "core:4", "core:999999999 pu:999999999",
-                     "65536 x node(core:64 pu:1)", "node(pu:1 gpu:-1)", "node(pu:1 nic:fast)", "((((((((", "+" * 5000, "\0".join("ab").replace("\0", "\x01")):
+        for text in ("junk", "core:4", "core:999999999 pu:999999999", "65536 x node(core:64 pu:1)", "+" * 5000, "a\x01b"):
             with self.subTest(text=text[:40]):
                 self.refused(["topo", "--synthetic", text], 1, "->")
 

@@ -151,38 +151,6 @@ TEST(CommunicatorMpi, ATagThatIsTooLargeIsRefused) {
   }
 }
 
-TEST(CommunicatorMpi, WaitsOfTwoCommunicatorsMayCross) {
-  Communicator one = fresh();
-  Communicator two = one.duplicate();
-  std::vector<int> data(50'000, 1);
-  for (int turn = 0; turn < 10; ++turn) {
-    std::ranges::fill(data, 1);
-    auto request = one.all_reduce_async(data, sum);
-    const bool the_other_way = one.rank() == turn % one.size();
-    const auto other_things = [&] {
-      if (turn % 3 == 0) auto part = one.split(0);
-      two.barrier();
-    };
-    if (the_other_way) other_things();
-    request.wait();
-    if (!the_other_way) other_things();
-    EXPECT_EQ(data[49'999], one.size());
-  }
-}
-
-TEST(CommunicatorMpi, ABatchOfManyTypes) {
-  Communicator all = fresh();
-  std::vector<float> weights(1000, 1.0F);
-  std::vector<float> bias(7, 2.0F);
-  std::vector<std::int64_t> steps = {all.rank()};
-  Batch batch(all);
-  batch.all_reduce(weights, sum).all_reduce(bias, sum).all_reduce(steps, max);
-  batch.run();
-  EXPECT_EQ(weights[999], static_cast<float>(all.size()));
-  EXPECT_EQ(bias[6], 2.0F * static_cast<float>(all.size()));
-  EXPECT_EQ(steps[0], all.size() - 1);
-}
-
 float add(float a, float b) { return a + b; }
 float larger(float a, float b) { return a > b ? a : b; }
 

@@ -94,17 +94,6 @@ TEST_F(DeviceCopyPipelineTest, GoesRightHoweverLongCopiesTake) {
   }
 }
 
-// The first of a scan has nothing to add, and in place its result lies where its input did.
-TEST_F(DeviceCopyPipelineTest, BringsProductsThatNothingIsAddedTo) {
-  by_messages(2, [&](Communicator& world) {
-    DeviceVector<int> mine(counting(1000, 1), world.rank());
-    world.scan(mine, premul_sum(3));
-    std::vector<int> expected = counting(1000, 1);
-    for (int& each : expected) each *= 3 * (world.rank() + 1);
-    EXPECT_EQ(on_host(mine), expected);
-  });
-}
-
 // The first piece of the result is held on its way to the GPU until all of the input has come; and the last piece of
 // the input on its way from there until something of the result has gone.
 TEST_F(DeviceCopyPipelineTest, PiecesGoWhileOthersCome) {
@@ -174,19 +163,6 @@ TEST_F(DeviceCopyPipelineTest, IsCopiedOnceDownAndOnceUp) {
               world.reduce(data, sums, sum, 2);
             }),
             (std::pair<std::size_t, std::size_t>{3 * count, count}));
-}
-
-// The result goes to a part of what is read: nothing of it may go before all has come.
-TEST_F(DeviceCopyPipelineTest, InPlaceInBlocksReadsFirst) {
-  by_messages(3, [](Communicator& world) {
-    constexpr std::size_t each = 5 * piece;
-    DeviceVector<int> data(counting(3 * each, world.rank()));
-    const auto mine = data.span().subspan(static_cast<std::size_t>(world.rank()) * each, each);
-    world.reduce_scatter(data, mine, sum);
-    const int first = world.rank() * static_cast<int>(each);
-    EXPECT_EQ(on_host(data)[static_cast<std::size_t>(first)], 3 * first + 3);
-    EXPECT_EQ(on_host(data)[static_cast<std::size_t>(first) + each - 1], 3 * (first + static_cast<int>(each) - 1) + 3);
-  });
 }
 
 TEST_F(DeviceCopyPipelineTest, PlansAreStartedAgainWithWhatIsThereThen) {

@@ -31,14 +31,6 @@ TEST(Engine, AllReduceOfAnySize) {
   }
 }
 
-TEST(Engine, InPlace) {
-  on_engines(3, [](RealEngine& engine, Exchange&) {
-    std::vector<float> both = given(engine.rank(), 100);
-    run(engine, call_of(all_reduce_plan(3, engine.rank(), 100), both, both));
-    EXPECT_EQ(both, summed(3, 100));
-  });
-}
-
 TEST(Engine, SegmentsFlowThroughLanes) {
   for (const int size : {1, 2, 3, 5}) {
     on_engines(size, [size](RealEngine& engine, Exchange&) {
@@ -89,94 +81,6 @@ TEST(Engine, ManyAtOnce) {
   });
 }
 
-TEST(Engine, AverageAndEachMembersOwnFactor) {
-  for (const bool in_place : {false, true}) {
-    on_engines(4, [in_place](RealEngine& engine, Exchange&) {
-      std::vector<float> in(64, static_cast<float>(8 * (engine.rank() + 1)));
-      std::vector<float> out(64);
-      std::vector<float>& target = in_place ? in : out;
-      run(engine, call_of(all_reduce_plan(4, engine.rank(), 64, ReduceOp::avg), in, target));
-      EXPECT_EQ(target, std::vector<float>(64, 20));
-
-      in.assign(64, 1);
-      Call call = call_of(all_reduce_plan(4, engine.rank(), 64, ReduceOp::premul_sum, {16, 2}), in, target);
-      call.factor = engine.rank() + 0.5;
-      run(engine, call);
-      EXPECT_EQ(target, std::vector<float>(64, 8));
-      if (!in_place) {
-        EXPECT_EQ(in, std::vector<float>(64, 1));
-      }
-    });
-  }
-}
-
-// The output is smaller than the input, which must stay as it is: the factor needs memory of its own.
-TEST(Engine, FactorWithoutRoomInTheOutput) {
-  on_engines(2, [](RealEngine& engine, Exchange&) {
-    auto plan = std::make_shared<Plan>();
-    plan->spec = {.collective = Collective::reduce_scatter, .op = ReduceOp::premul_sum, .count = 2};
-    plan->size = 2;
-    plan->index = engine.rank();
-    const auto mine = static_cast<std::size_t>(2 * engine.rank());
-    const auto others = static_cast<std::size_t>(2 - 2 * engine.rank());
-    ScheduleBuilder builder;
-    builder.round()
-        .send(1 - engine.rank(), input(others, 2))
-        .receive(1 - engine.rank(), scratch(0, 2))
-        .reduce(output(0, 2), input(mine, 2), scratch(0, 2));
-    plan->last = builder.done();
-    plan->result = output(0, 2);
-    plan->input_count = 4;
-    plan->output_count = 2;
-    const std::vector<float> in = {1, 2, 3, 4};
-    std::vector<float> out(2);
-    Call call = call_of(plan, in, out);
-    call.factor = engine.rank() == 0 ? 10 : 100;
-    run(engine, call);
-    const float at = engine.rank() == 0 ? 1 : 3;
-    EXPECT_EQ(out, (std::vector<float>{110 * at, 110 * (at + 1)}));
-    EXPECT_EQ(in, (std::vector<float>{1, 2, 3, 4}));
-  });
-}
-
-TEST(Engine, TheUsersOwnReduction) {
-  on_engines(3, [](RealEngine& engine, Exchange&) {
-    const std::vector<float> in = given(engine.rank(), 10);
-    std::vector<float> out(10);
-    Call call = call_of(all_reduce_plan(3, engine.rank(), 10, ReduceOp::user), in, out);
-    call.kernel = nullptr;
-    call.user.apply = [](const void*, void* target, const void* left, const void* right, std::size_t count) {
-      for (std::size_t i = 0; i < count; ++i) {
-        static_cast<float*>(target)[i] =
-            std::max(static_cast<const float*>(left)[i], static_cast<const float*>(right)[i]);
-      }
-    };
-    run(engine, call);
-    EXPECT_EQ(out, given(2, 10));
-  });
-}
-
-TEST(Engine, MessagesMatchByTagAndOrder) {
-  on_engines(2, [](RealEngine& engine, Exchange&) {
-    const int peer = 1 - engine.rank();
-    std::vector<float> one = {1};
-    std::vector<float> two = {2};
-    std::vector<float> three = {3};
-    std::vector<float> a(1);
-    std::vector<float> b(1);
-    std::vector<float> c(1);
-    std::vector<CallTicket> tickets;
-    for (const auto& [values, tag] : {std::pair(&one, 0), std::pair(&two, 5), std::pair(&three, 0)})
-      tickets.push_back(engine.start(call_of(message_plan(2, engine.rank(), true, peer, 1, tag), *values, a)));
-    for (const auto& [values, tag] : {std::pair(&a, 5), std::pair(&b, 0), std::pair(&c, 0)})
-      tickets.push_back(engine.start(call_of(message_plan(2, engine.rank(), false, peer, 1, tag), one, *values)));
-    for (const CallTicket& ticket : tickets) engine.wait(ticket);
-    EXPECT_EQ(a, two);
-    EXPECT_EQ(b, one);
-    EXPECT_EQ(c, three);
-  });
-}
-
 // Members that exchange messages make different numbers of calls; collective calls of all go on in between.
 TEST(Engine, MessagesBetweenSomeDoNotDisturbTheOthers) {
   constexpr int size = 5;
@@ -202,18 +106,6 @@ TEST(Engine, MessagesBetweenSomeDoNotDisturbTheOthers) {
     if (rank < 2) {
       for (const auto& each : got) EXPECT_EQ(each, given(1 - rank, 4));
     }
-  });
-}
-
-TEST(Engine, AMessageToMyself) {
-  on_engines(1, [](RealEngine& engine, Exchange&) {
-    const std::vector<float> in = {4, 5};
-    std::vector<float> out(2);
-    const CallTicket sent = engine.start(call_of(message_plan(1, 0, true, 0, 2), in, out));
-    const CallTicket received = engine.start(call_of(message_plan(1, 0, false, 0, 2), in, out));
-    engine.wait(sent);
-    engine.wait(received);
-    EXPECT_EQ(out, in);
   });
 }
 

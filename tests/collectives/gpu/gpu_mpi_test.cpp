@@ -115,43 +115,6 @@ TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
   EXPECT_LE(mapped(), 1 + 2 * others);
 }
 
-TEST_P(SharedGpu, IsWhereDataMoveWithoutTheHost) {
-  {
-    Communicator all = members();
-    const int n = all.size();
-    const auto blocks = static_cast<std::size_t>(n);
-    DeviceVector<std::int32_t> mine(counting(count, 1000 * all.rank()));
-    DeviceVector<std::int32_t> everybody(count * blocks);
-    all.all_gather(mine, everybody);
-    std::vector<std::int32_t> gathered;
-    for (int rank = 0; rank < n; ++rank) {
-      const auto part = counting(count, 1000 * rank);
-      gathered.insert(gathered.end(), part.begin(), part.end());
-    }
-    EXPECT_EQ(on_host(everybody), gathered);
-
-    DeviceVector<std::int32_t> block(count);
-    all.reduce_scatter(everybody, block, sum);
-    std::vector<std::int32_t> reduced = counting(count, 1000 * all.rank());
-    for (std::int32_t& each : reduced) each *= n;
-    EXPECT_EQ(on_host(block), reduced);
-
-    DeviceVector<std::int32_t> crossed(count * blocks);
-    all.all_to_all(everybody, crossed);
-    std::vector<std::int32_t> same;
-    for (int rank = 0; rank < n; ++rank) {
-      const auto part = counting(count, 1000 * all.rank());
-      same.insert(same.end(), part.begin(), part.end());
-    }
-    EXPECT_EQ(on_host(crossed), same);
-
-    all.broadcast(mine, n - 1);
-    EXPECT_EQ(on_host(mine), counting(count, 1000 * (n - 1)));
-  }
-  if (fake() == nullptr) return;
-  EXPECT_EQ(fake()->pinnings(), 0);
-}
-
 // With the bits of the host, in either order.
 TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
   {
@@ -278,22 +241,6 @@ TEST_P(FakeSharedGpu, IsJudgedByAllAlike) {
     EXPECT_EQ(fake()->launches(), size == count && all.rank() == 0 ? 1 : 0);
   }
   EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
-}
-
-TEST_P(FakeSharedGpu, IsUsedInTheOrderOfAStream) {
-  Communicator all = members();
-  const gpu::Stream stream = fake()->make_stream(0);
-  {
-    DeviceVector<std::int32_t> mine(counting(count, -1));
-    fake()->put(stream, [&, data = mine.data(), first = all.rank()] {
-      const auto late = counting(count, first);
-      std::ranges::copy(late, reinterpret_cast<std::int32_t*>(fake()->reach(data, count * sizeof(std::int32_t))));
-    });
-    all.on(stream).all_reduce(mine, sum);
-    fake()->wait(stream);
-    EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
-  }
-  fake()->end_stream(0, stream);
 }
 
 // All calls have returned before any stream goes on.

@@ -23,23 +23,6 @@ constexpr Collective collectives[] = {Collective::all_reduce, Collective::reduce
                                       Collective::all_gather, Collective::broadcast, Collective::all_to_all,
                                       Collective::gather,     Collective::scatter};
 
-TEST_F(NodeGpus, AreWorkedOnByMembersThatShareOne) {
-  std::mt19937 random(11);
-  for (const int members : {2, 3, 5}) {
-    auto all = rooms_with_gpus(members);
-    for (const Collective collective : collectives) {
-      for (int turn = 0; turn < 3; ++turn) {
-        Case one = case_of(collective, members, much, turn % members);
-        ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
-        EXPECT_EQ(one.output, one.expected) << to_string(collective) << " among " << members;
-      }
-    }
-    for (const auto& room : all) EXPECT_TRUE(room->gpus()->is_proven());
-  }
-  EXPECT_EQ(gpus().pinnings(), 0);
-  EXPECT_GT(gpus().mappings(), 0);
-}
-
 // An all_reduce is one launch, by one member, who alone maps what the others have.
 TEST_F(NodeGpus, ReduceByOneLaunch) {
   std::mt19937 random(12);
