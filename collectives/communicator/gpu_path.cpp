@@ -56,12 +56,6 @@ void GpuCall::choose(Path chosen) {
   why = chosen == Path::nccl ? &why_nccl : chosen == Path::levels ? &why_levels : nullptr;
 }
 
-bool has_device_path(const CommunicatorOptions& options) { return options.nccl && nccl::library() != nullptr; }
-
-std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& factory) {
-  return std::make_unique<GpuPath>(members, factory);
-}
-
 // A member's part of a call that asks may be as small as the whole divided by the members.
 GpuPath::GpuPath(Membership& members, CommunicatorFactory& factory)
     : members_(members),

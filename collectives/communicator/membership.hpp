@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "collectives/communicator/communicator_options.hpp"
+#include "collectives/engine/engine.hpp"
+#include "collectives/engine/real_world.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "collectives/node/tuning.hpp"
 #include "collectives/origin.hpp"
@@ -18,9 +20,6 @@
 
 namespace lockstep {
 
-template <class World>
-class Engine;
-class RealWorld;
 class Planner;
 
 namespace detail {

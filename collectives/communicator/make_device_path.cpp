@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the path by NCCL, levels and streams. A program without GPUs has no_device_path.cpp instead.
+#include "collectives/communicator/gpu_path.hpp"
+
+namespace lockstep::detail {
+
+bool has_device_path(const CommunicatorOptions& options) { return options.nccl && nccl::library() != nullptr; }
+
+std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& factory) {
+  return std::make_unique<GpuPath>(members, factory);
+}
+
+}  // namespace lockstep::detail
