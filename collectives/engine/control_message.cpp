@@ -68,9 +68,7 @@ void put(Writer& to, const AnswerMessage& message) {
       .put(message.oldest_in_flight);
   put(to, message.call);
 }
-void put(Writer& to, const FailMessage& message) {
-  to.put(ControlMessageKind::fail).put(message.code).put(std::string_view(message.text));
-}
+void put(Writer& to, const FailMessage& message) { put(to.put(ControlMessageKind::fail), message.reason); }
 void put(Writer& to, const LeaveMessage& message) {
   put(to.put(ControlMessageKind::left).put(message.last_started), message.last);
 }
@@ -87,11 +85,6 @@ AnswerMessage get_answer(Reader& from) {
   message.oldest_in_flight = from.get<std::uint64_t>();
   message.call = get_calls(from);
   return message;
-}
-
-FailMessage get_fail(Reader& from) {
-  const Code code = read_code(from);
-  return {code, printable(from.get_string(), 4000)};
 }
 
 LeaveMessage get_left(Reader& from) {
@@ -117,7 +110,7 @@ ControlMessage get_control_message(Reader& from) {
     case ControlMessageKind::answer:
       return get_answer(from);
     case ControlMessageKind::fail:
-      return get_fail(from);
+      return FailMessage{get_error_report(from)};
     case ControlMessageKind::left:
       return get_left(from);
     case ControlMessageKind::survive:
@@ -139,12 +132,6 @@ ControlMessage parse_control_message(std::span<const std::byte> bytes) {
   ControlMessage message = get_control_message(reader);
   reader.expect_done();
   return message;
-}
-
-Code read_code(Reader& from) {
-  const auto code = from.get<Code>();
-  const bool is_known = std::ranges::find(code_entries(), code, &CodeEntry::code) != code_entries().end();
-  return is_known ? code : Code::internal;
 }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 
 #include "collectives/plan.hpp"
 #include "topology/base/bytes.hpp"
-#include "topology/base/error.hpp"
+#include "topology/base/error_report.hpp"
 
 namespace lockstep {
 
@@ -55,8 +55,7 @@ struct AnswerMessage {
 
 // Says that the communicator failed for the sender, so that the receiver gives up too.
 struct FailMessage {
-  Code code = Code::internal;
-  std::string text;
+  ErrorReport reason;
   bool operator==(const FailMessage&) const = default;
 };
 
@@ -82,8 +81,5 @@ using ControlMessage = std::variant<AgreeMessage, AskMessage, AnswerMessage, Fai
 Bytes to_bytes(const ControlMessage& message);
 // Decodes a message. Throws Error bad_message if the bytes are not a control message.
 ControlMessage parse_control_message(std::span<const std::byte> bytes);
-
-// Reads the code of an error that another member reports. Returns `internal` for a code that this build does not know.
-Code read_code(Reader& from);
 
 }  // namespace lockstep

@@ -61,9 +61,9 @@ void Core::hear(int peer, const AnswerMessage& message) {
 }
 
 void Core::hear(int peer, const FailMessage& message) {
-  const bool names_members = message.code == Code::mismatch;  // the text does
-  fail(cause_of(names_members ? Error(Code::mismatch, message.text)
-                              : Error(Code::peer_failed, text("rank ", peer, ": ", message.text))),
+  const bool names_members = message.reason.code == Code::mismatch;  // the text does
+  fail(cause_of(names_members ? Error(Code::mismatch, message.reason.text)
+                              : Error(Code::peer_failed, text("rank ", peer, ": ", message.reason.text))),
        false);
 }
 
@@ -136,7 +136,7 @@ std::vector<Transport::SmallMessage> Core::begin_shrinking() {
 void Core::fail(FailureCause cause, bool tell_others) noexcept {
   if (failure_.has_failed()) return;
   failure_.set(std::move(cause));
-  const CommunicatorFailure& reason = *failure_.reason();
+  const ErrorReport& reason = *failure_.reason();
   operations_.fail_active();
   keeps_memory_ = true;  // stays true if giving up throws
   try {
@@ -146,11 +146,11 @@ void Core::fail(FailureCause cause, bool tell_others) noexcept {
     log_.error(text("while giving up the messages of \"", identity_.name, "\": ", second.what()));
   }
   try {
-    if (tell_others) transport_.tell_all(to_bytes(FailMessage{reason.code, reason.text}));
+    if (tell_others) transport_.tell_all(to_bytes(FailMessage{reason}));
   } catch (const std::exception& second) {
     log_.error(text("while telling the others of \"", identity_.name, "\" of a failure: ", second.what()));
   }
-  publisher_.fail(reason.code, reason.text);
+  publisher_.fail(reason);
 }
 
 }  // namespace lockstep

@@ -164,7 +164,7 @@ class Engine {
   // Returns true if messages or copies may still use this member's memory; see Core::keeps_memory().
   bool keeps_memory() const { return core_.keeps_memory(); }
   // Returns the reason of the failure. Must not be called while a progress thread runs and failed() is false.
-  const std::optional<CommunicatorFailure>& failure() const { return core_.failure().reason(); }
+  const std::optional<ErrorReport>& failure() const { return core_.failure().reason(); }
 
   int rank() { return world_.transport().rank(); }
   int size() { return world_.transport().size(); }

@@ -33,12 +33,10 @@ std::string owner_of(const MemoryFault& fault, const Operation* during, int rank
 
 }  // namespace
 
-FailureCause cause_of(const Error& error) {
-  return {std::make_exception_ptr(error), {error.code(), std::string(error.detail())}};
-}
+FailureCause cause_of(const Error& error) { return {std::make_exception_ptr(error), report_of(error)}; }
 
 FailureCause cause_in_flight(const Operation* during, int rank) {
-  CommunicatorFailure reason;
+  ErrorReport reason;
   bool names_call = false;  // in this member's own error, too
   try {
     throw;
@@ -46,7 +44,7 @@ FailureCause cause_in_flight(const Operation* during, int rank) {
     reason = {fault.code(), owner_of(fault, during, rank)};
     names_call = true;
   } catch (const Error& error) {
-    reason = {error.code(), std::string(error.detail())};
+    reason = report_of(error);
   } catch (const std::bad_alloc&) {
     reason = {Code::out_of_memory, "there was not enough memory"};
   } catch (const std::exception& error) {

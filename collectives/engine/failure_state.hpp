@@ -9,20 +9,14 @@
 #include <string_view>
 
 #include "collectives/engine/operation.hpp"
-#include "topology/base/error.hpp"
+#include "topology/base/error_report.hpp"
 
 namespace lockstep {
-
-// Says why a communicator cannot be used any more.
-struct CommunicatorFailure {
-  Code code = Code::internal;
-  std::string text;
-};
 
 // Holds an error for this member's program, and the same reason for the other members.
 struct FailureCause {
   std::exception_ptr error;
-  CommunicatorFailure reason;
+  ErrorReport reason;
 };
 
 // Returns the cause that an Error is.
@@ -42,7 +36,7 @@ class FailureState {
   }
   bool has_failed() const { return has_failed_.load(std::memory_order_relaxed); }
   // Returns nothing before the failure.
-  const std::optional<CommunicatorFailure>& reason() const { return reason_; }
+  const std::optional<ErrorReport>& reason() const { return reason_; }
   // Throws the failure if there is one. The first throw is the error itself; later ones are Error poisoned, which names
   // the communicator.
   void check(std::string_view name);
@@ -53,7 +47,7 @@ class FailureState {
 
  private:
   std::atomic<bool> has_failed_{false};
-  std::optional<CommunicatorFailure> reason_;
+  std::optional<ErrorReport> reason_;
   std::exception_ptr error_;
   bool was_raised_ = false;
 };

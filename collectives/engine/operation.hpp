@@ -139,6 +139,11 @@ struct Operation {
   const Plan& plan() const { return *call.plan; }
 };
 
+// Returns the round that the part is in.
+inline const Round& round_of(const Operation& operation, const OperationPart& part) {
+  return operation.plan().schedule_of(part.segment).rounds[part.round];
+}
+
 // Returns the operation in words: "all_reduce of 1000 f32, sum (call 12)" or "recv of 400 u8 (message 3)".
 inline std::string describe(const Operation& operation) {
   if (!operation.is_exchange()) return text(to_text(operation.signature), " (call ", operation.number, ')');

@@ -13,11 +13,6 @@
 namespace lockstep {
 namespace {
 
-// Returns the round that the part is in.
-const Round& round_of(const Operation& operation, const OperationPart& part) {
-  return operation.plan().schedule_of(part.segment).rounds[part.round];
-}
-
 // Reduces two buffers by the user's function or by a kernel.
 void reduce(const Call& call, void* target, const void* left, const void* right, std::size_t count) {
   if (call.user.apply != nullptr) {
@@ -352,65 +347,6 @@ void Runner::conclude(Operation& operation) {
   operation.state = OperationState::finished;
 }
 
-bool Runner::waits_for_its_turn(const Operation& operation) {
-  const auto is_in = [&](PartStage stage) {
-    return std::ranges::any_of(operation.parts, [&](const OperationPart& part) { return part.stage == stage; });
-  };
-  return operation.part_in_room == nullptr && is_in(PartStage::meeting) && !is_in(PartStage::posted);
-}
-
-bool Runner::is_ahead(const Operation& first, const Operation& second) const {
-  if (first.is_exchange() != second.is_exchange()) return false;
-  if (first.is_exchange()) return first.number < second.number;
-  if (first.plan().meetings() > 0 && second.plan().meetings() > 0) return first.turn_in_node < second.turn_in_node;
-  if (first.plan().in_node || second.plan().in_node)
-    return first.plan().in_node && second.plan().in_node && first.turn_in_node < second.turn_in_node;
-  for (const OperationPart& theirs : first.parts) {
-    for (const OperationPart& mine : second.parts) {
-      if (theirs.lane == mine.lane && theirs.stage != PartStage::done &&
-          theirs.turn == queues_[static_cast<std::size_t>(mine.lane)].serving)
-        return theirs.turn < mine.turn;
-    }
-  }
-  return false;
-}
-
-IndexSet Runner::peers(const Operation& operation) const {
-  if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
-  IndexSet all;
-  if (operation.part_in_room != nullptr) {
-    const IntraNodeStep& node_step =
-        round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
-    for (const int local : operation.work.missing().members())
-      all.insert(node_step.members[static_cast<std::size_t>(local)]);
-  }
-  for (const OperationPart& part : operation.parts) {
-    if (part.stage != PartStage::posted) continue;
-    for (const SendDescriptor& send : part.space->sends) all.insert(send.peer);
-    for (const ReceiveDescriptor& receive : part.space->receives) all.insert(receive.peer);
-  }
-  return all;
-}
-
-IndexSet Runner::in_another(const Operation& operation) const {
-  IndexSet all;
-  if (operation.plan().in_node && !operation.begun) {
-    // The operation is the next one in the node's memory, and waits until all have agreed on it. No member begins it
-    // before that. So a member in this step is in another call.
-    const bool is_next = in_node_.serving == operation.turn_in_node;
-    for (int member = 0; is_next && member < room_->size(); ++member) {
-      if (room_->is_in_another(member, room_->last() + 1, operation.call_tag)) all.insert(member);
-    }
-    return all;
-  }
-  if (operation.plan().in_node) return operation.work.in_another();
-  if (operation.part_in_room == nullptr) return all;
-  const IntraNodeStep& node_step = round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
-  for (const int local : operation.work.in_another().members())
-    all.insert(node_step.members[static_cast<std::size_t>(local)]);
-  return all;
-}
-
 bool Runner::abandon() {
   const bool device_copies_ended = abandon_device_copies();
   if (room_ == nullptr) return device_copies_ended;
@@ -425,25 +361,6 @@ bool Runner::abandon_device_copies() noexcept {
   if (all_ended) return true;
   for (const auto& stream : copy_streams_.streams()) keep_for_ever(stream);
   return false;
-}
-
-std::string Runner::where(const Operation& operation) {
-  if (operation.plan().in_node) {
-    if (operation.is_agreeing()) return "before its data";
-    if (!operation.begun) return "in a queue";
-    return text(operation.work.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
-                operation.work.steps_done() + 1, " of ", operation.work.steps());
-  }
-  for (const OperationPart& part : operation.parts) {
-    if (part.stage == PartStage::done) continue;
-    if (part.stage == PartStage::queued) return operation.is_agreeing() ? "before its data" : "in a queue";
-    if (part.stage == PartStage::running) return "for copies from its GPU";
-    const auto& rounds = operation.plan().schedule_of(part.segment).rounds;
-    std::size_t lap = static_cast<std::size_t>(part.lap) + 1;
-    for (std::size_t i = 0; i < part.round; ++i) lap += static_cast<std::size_t>(rounds[i].times);
-    return text("round ", lap, " of ", operation.plan().schedule_of(part.segment).laps());
-  }
-  return operation.device_copies.is_on() ? "for copies to its GPU" : "at its end";
 }
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 // Encodes and decodes the messages of the consensus. Ranks are checked against the size of the communicator.
 #include "collectives/engine/shrink_message.hpp"
 
-#include "collectives/engine/control_message.hpp"
+#include <utility>
+
+#include "topology/base/error_report.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::shrinking {
@@ -10,17 +12,14 @@ namespace {
 
 // The kind of a message is its index in the variant.
 constexpr std::uint8_t last_kind = std::variant_size_v<ShrinkMessage::Content> - 1;
-constexpr std::size_t longest_reason = 4000;
 
 // Writes each kind of message.
 struct ShrinkMessageWriter {
   Writer& to;
 
-  void verdict(const ShrinkDecision& one) const {
-    to.put(one.stage).put(one.members).put(one.code).put(std::string_view(one.why));
-  }
+  void verdict(const ShrinkDecision& one) const { put(to.put(one.stage).put(one.members), {one.code, one.why}); }
   void operator()(const JoinMessage& word) const {
-    to.put(word.lost).put(word.part.state).put(word.part.code).put(std::string_view(word.part.why));
+    put(to.put(word.lost).put(word.part.state), {word.part.code, word.part.why});
   }
   void operator()(const PrepareMessage& word) const { to.put(word.ballot).put(word.ended); }
   void operator()(const PromiseMessage& word) const {
@@ -47,21 +46,22 @@ struct ShrinkMessageReader {
       throw Error(Code::bad_message, text("rank ", all.ranges().back().last, " among ", size, " members"));
     return all;
   }
-  std::string why() const { return printable(from.get_string(), longest_reason); }
   ShrinkDecision verdict() const {
     ShrinkDecision one;
     one.stage = from.get_enum(ShrinkStage::failed);
     one.members = ranks();
-    one.code = read_code(from);
-    one.why = why();
+    ErrorReport error = get_error_report(from);
+    one.code = error.code;
+    one.why = std::move(error.text);
     return one;
   }
   JoinMessage join() const {
     JoinMessage word;
     word.lost = ranks();
     word.part.state = from.get_enum(BuildState::failed);
-    word.part.code = read_code(from);
-    word.part.why = why();
+    ErrorReport error = get_error_report(from);
+    word.part.code = error.code;
+    word.part.why = std::move(error.text);
     return word;
   }
   PrepareMessage prepare() const {

@@ -54,10 +54,10 @@ void StatusPublisher::begin_wait(const Operation& operation, const std::string& 
   status_->waits_since_ns.store(operation.quiet.since.count(), std::memory_order_relaxed);
 }
 
-void StatusPublisher::fail(Code code, const std::string& reason) noexcept {
+void StatusPublisher::fail(const ErrorReport& reason) noexcept {
   if (status_ == nullptr) return;
   try {
-    status_->failure.write(text(id(code), ' ', reason));
+    status_->failure.write(text(id(reason.code), ' ', reason.text));
     status::mark_failed(status_);
     if (const auto folder = status::leave())
       log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));

@@ -11,7 +11,7 @@
 #include "collectives/engine/status_file.hpp"
 #include "collectives/engine/status_members.hpp"
 #include "collectives/engine/timeline.hpp"
-#include "topology/base/error.hpp"
+#include "topology/base/error_report.hpp"
 #include "topology/base/log.hpp"
 
 namespace lockstep {
@@ -49,7 +49,7 @@ class StatusPublisher {
     if (status_ != nullptr) status_->wait_no_more();
   }
   // Publishes the failure, and writes it to a file if a folder for dumps is set.
-  void fail(Code code, const std::string& reason) noexcept;
+  void fail(const ErrorReport& reason) noexcept;
 
   // Returns true if a reader has asked for the state of all members since the last serve_request().
   bool has_request() const { return status_ != nullptr && status_->is_requested(); }

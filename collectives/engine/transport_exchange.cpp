@@ -7,8 +7,7 @@
 #include <thread>
 #include <utility>
 
-#include "collectives/engine/control_message.hpp"
-#include "topology/base/error.hpp"
+#include "topology/base/error_report.hpp"
 #include "topology/base/progress_hooks.hpp"
 #include "topology/exchange_rules.hpp"
 
@@ -18,7 +17,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Fate = Transport::Fate;
 
-constexpr std::size_t longest_reason = 4000;
 constexpr std::int64_t nap_ns = 1'000'000;
 // Names the rank that collects all blocks and sends them to all.
 constexpr int gatherer = 0;
@@ -48,7 +46,7 @@ class TransportExchange final : public Exchange {
   };
 
   std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
-  void tell_failure(std::string_view why) override { tell_verdict(Code::peer_failed, std::string(why)); }
+  void tell_failure(std::string_view why) override { tell_verdict({Code::peer_failed, std::string(why)}); }
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& /*used*/) override;
   Bytes channels_in_use() override { return {}; }
 
@@ -62,7 +60,7 @@ class TransportExchange final : public Exchange {
   void look_at_time(ExchangeCall& call);
   bool is_missing(const ExchangeCall& call, int peer) const;
   std::string missing(const ExchangeCall& call) const;
-  void tell_verdict(Code code, const std::string& why);
+  void tell_verdict(const ErrorReport& report);
 
   std::unique_ptr<Transport> transport_;
   FutilityCheck in_vain_;
@@ -80,7 +78,7 @@ std::vector<Bytes> TransportExchange::gather_all(std::string_view what, std::spa
     give(call, mine);
     wait(call);
   } catch (const Error& error) {
-    if (!call.was_told) tell_verdict(error.code(), std::string(error.detail()));
+    if (!call.was_told) tell_verdict(report_of(error));
     throw;
   }
   return std::move(call.blocks);
@@ -160,8 +158,7 @@ std::optional<std::string> TransportExchange::known_loss() {
     for (const auto& [peer, bytes] : early_) {
       Reader reader(bytes);
       if (reader.get_enum(ExchangeMessageKind::verdict) != ExchangeMessageKind::verdict) continue;
-      read_code(reader);
-      return printable(reader.get_string(), longest_reason);
+      return get_error_report(reader).text;
     }
   } catch (const Error& error) {
     return std::string(error.detail());
@@ -191,8 +188,8 @@ void TransportExchange::take(ExchangeCall& call, int peer, std::span<const std::
   const ExchangeMessageKind kind = reader.get_enum(ExchangeMessageKind::verdict);
   if (kind == ExchangeMessageKind::verdict) {
     call.was_told = true;
-    const Code code = read_code(reader);
-    throw Error(code, printable(reader.get_string(), longest_reason));
+    const ErrorReport report = get_error_report(reader);
+    throw Error(report.code, report.text);
   }
   if (reader.get<std::uint64_t>() != calls_) throw Error(Code::internal, "set-up messages are out of step");
   if (kind == ExchangeMessageKind::block) return take_block(call, peer, reader);
@@ -225,11 +222,10 @@ void TransportExchange::look_at_time(ExchangeCall& call) {
   throw exchange_rules::stall(lasted, missing(call));
 }
 
-void TransportExchange::tell_verdict(Code code, const std::string& why) {
-  const Bytes verdict = Writer().put(ExchangeMessageKind::verdict).put(code).put(std::string_view(why)).take();
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) transport_->tell(peer, verdict);
-  }
+void TransportExchange::tell_verdict(const ErrorReport& report) {
+  Writer verdict;
+  put(verdict.put(ExchangeMessageKind::verdict), report);
+  transport_->tell_all(verdict.take());
 }
 
 // All members have made the same number of calls, so this number is the same on all of them, and new.

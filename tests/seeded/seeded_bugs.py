@@ -33,7 +33,7 @@ BUGS = [
     ("who fails does not tell", ENGINE + "core_messages.cpp", "if (tell_others)", "if (false)"),
     ("questions are not answered", ENGINE + "core_messages.cpp", "  transport_.tell(peer, to_bytes(history_.answer(message, operations_.oldest_collective())));\n", ""),
     ("answers are not kept", ENGINE + "stall_detector.cpp", "operation->answers[static_cast<std::size_t>(peer)] = answer;", "continue;"),
-    ("the last word of one that fails names nobody", ENGINE + "core_messages.cpp", "text(\"rank \", peer, \": \", message.text)", "message.text"),
+    ("the last word of one that fails names nobody", ENGINE + "core_messages.cpp", "text(\"rank \", peer, \": \", message.reason.text)", "message.reason.text"),
     ("a wait that moved goes on counting", ENGINE + "core.cpp", "  if (moved && operation.quiet.since != StallWatch::unknown) stalls_.restart(operation);\n", ""),
     # Rounds, segments, lanes.
     ("a repeated round is done once more", ENGINE + "runner.cpp", "  if (++part.lap < round.times) return;\n", "  if (part.lap++ < round.times) return;\n"),

@@ -262,7 +262,7 @@ TEST(Words, GoToBytesAndBack) {
   for (const ControlMessage& word :
        {ControlMessage(AgreeMessage{call}), ControlMessage(AskMessage{3}),
         ControlMessage(AnswerMessage{3, CallProgress::in_it, 2, 3, {call}}), ControlMessage(AnswerMessage{}),
-        ControlMessage(FailMessage{Code::mismatch, "no"}), ControlMessage(LeaveMessage{7, {call, call}}),
+        ControlMessage(FailMessage{{Code::mismatch, "no"}}), ControlMessage(LeaveMessage{7, {call, call}}),
         ControlMessage(SurviveMessage{"why", Bytes(5)})}) {
     EXPECT_EQ(parse_control_message(to_bytes(word)), word);
   }

@@ -11,6 +11,7 @@
 #include "tests/support/refusal.hpp"
 #include "topology/base/bytes.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/error_report.hpp"
 #include "topology/base/escaped.hpp"
 #include "topology/base/log.hpp"
 #include "topology/base/settings.hpp"
@@ -157,6 +158,29 @@ TEST(Errors, SayIdWhatAndHowToMend) {
   const Error error(Code::bad_setting, "X=1", "say 2");
   EXPECT_STREQ(error.what(), "LOCKSTEP-E002 a LOCKSTEP_ variable has a value that is not allowed: X=1 -> say 2");
   EXPECT_EQ(error.exit(), Exit::usage);
+}
+
+TEST(ErrorReport, RoundTripsAndTrustsNoByte) {
+  const Error error(Code::stall, "rank 3 did not come", "look at it");
+  Writer writer;
+  put(writer, report_of(error));
+  const Bytes bytes = writer.take();
+  Reader reader(bytes);
+  EXPECT_EQ(get_error_report(reader), (ErrorReport{Code::stall, "rank 3 did not come -> look at it"}));
+  reader.expect_done();
+
+  put(writer, {static_cast<Code>(12345), std::string(5000, 'x') + "\n"});
+  const Bytes wrong = writer.take();
+  Reader second(wrong);
+  const ErrorReport read = get_error_report(second);
+  EXPECT_EQ(read.code, Code::internal);
+  EXPECT_LT(read.text.size(), 4100U);
+  refusal(
+      [] {
+        Reader none({});
+        get_error_report(none);
+      },
+      Code::bad_message);
 }
 
 TEST(Errors, EveryIdHasOneEntryInTheDocumentation) {

@@ -100,8 +100,8 @@ class MpiExchange::Call {
     if (!arrived) return;
     Reader reader(arrived->bytes);
     reader.get<std::uint64_t>();
-    const auto code = reader.get<Code>();
-    throw Error(code, reader.get_string());
+    const ErrorReport report = get_error_report(reader);
+    throw Error(report.code, report.text);
   }
 
   void ask(int rank) { exchange_.send(rank, question, Writer().put(exchange_.sequence_).take()); }
@@ -196,7 +196,7 @@ class MpiExchange::Call {
     const std::string why =
         text(exchange_rules::stall_sentence(elapsed(), sentence()), " -> ", exchange_rules::stall_remedy);
     for (int rank = 0; rank < exchange_.size() && i_collect; ++rank) {
-      if (rank != exchange_.rank()) exchange_.send_verdict(rank, Code::stall, why);
+      if (rank != exchange_.rank()) exchange_.send_verdict(rank, {Code::stall, why});
     }
     throw Error(Code::stall, why);
   }
@@ -248,8 +248,10 @@ void MpiExchange::send(int to, MpiMessageKind kind, Bytes bytes) {
   wire_->send(process_of(to), wire_->tag(channel_to(to), kind), std::move(bytes));
 }
 
-void MpiExchange::send_verdict(int to, Code code, std::string_view why) {
-  send(to, verdict, Writer().put(sequence_).put(code).put(why).take());
+void MpiExchange::send_verdict(int to, const ErrorReport& report) {
+  Writer writer;
+  put(writer.put(sequence_), report);
+  send(to, verdict, writer.take());
 }
 
 // Drops messages of earlier exchanges. Every message begins with the number of its call.
@@ -329,7 +331,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
 void MpiExchange::tell_failure(std::string_view why) {
   failed_ = true;
   for (int to = 0; to < size(); ++to) {
-    if (to != rank()) send_verdict(to, Code::peer_failed, why);
+    if (to != rank()) send_verdict(to, {Code::peer_failed, std::string(why)});
   }
   // Gives the messages a short push: messages this small leave at once, on any network.
   const auto end = Clock::now() + std::chrono::milliseconds(200);

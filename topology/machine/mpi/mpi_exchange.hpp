@@ -4,6 +4,7 @@
 // of threads then has a channel of its own.
 #pragma once
 
+#include "topology/base/error_report.hpp"
 #include "topology/exchange.hpp"
 #include "topology/machine/mpi/wire.hpp"
 
@@ -90,7 +91,7 @@ class MpiExchange final : public Exchange {
   ChannelBlock free_block(const std::vector<Bytes>& used, int threads) const;
 
   void send(int to, MpiMessageKind kind, Bytes bytes);
-  void send_verdict(int to, Code code, std::string_view why);
+  void send_verdict(int to, const ErrorReport& report);
   // Returns a message with its rank in this exchange as the source. `from` may be any (-1).
   std::optional<Wire::ReceivedMessage> try_receive(int from, MpiMessageKind kind);
 
