@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "runtime/strategy_state.hpp"
 #include "topology/base/index_set.hpp"
 
 namespace lockstep::detail {
@@ -102,11 +103,11 @@ void check_names(const PerReplica<std::string>& names, Origin origin) {
   }
 }
 
-std::uint64_t VariableBase::next_number(Strategy& strategy) { return ++strategy.variables_; }
+std::uint64_t VariableBase::next_number(Strategy& strategy) { return ++StrategyState::of(strategy).variables; }
 
 VariableBase::VariableBase(Strategy& strategy, std::uint64_t number, VariableOptions options, bool has_fractions,
                            bool adds)
-    : here_(strategy.here_),
+    : here_(StrategyState::of(strategy).here),
       strategy_(&strategy),
       number_(number),
       options_(std::move(options)),
@@ -153,12 +154,12 @@ void VariableBase::agree_on_shape(Strategy& strategy, const TensorShape* mine, O
   const std::vector<EncodedShape> local(static_cast<std::size_t>(strategy.num_local_replicas()), words);
   if (mine == nullptr) {
     try {
-      strategy.values_of_all(local, origin);
+      ReplicaCalls::of(strategy).values_of_all(local, origin);
     } catch (const Error&) {  // Other processes failed too; the caller rethrows this one's error.
     }
     return;
   }
-  const std::vector<std::int64_t> all = strategy.values_of_all(local, origin);
+  const std::vector<std::int64_t> all = ReplicaCalls::of(strategy).values_of_all(local, origin);
   for (std::size_t i = 0; i < all.size(); i += words.size()) {
     if (all[i] < 0)
       throw Error(Code::peer_failed,
@@ -203,12 +204,12 @@ bool VariableBase::is_agreed(const CallerContext& who) const {
 }
 
 void VariableBase::run_all(const std::function<Request(Communicator&, int)>& start, Origin origin) const {
-  strategy().run_all(start, origin, subject());
+  ReplicaCalls::of(strategy()).run_all(start, origin, subject());
 }
 
 bool VariableBase::is_spread() const { return size_ > local_; }
 
-int VariableBase::gpu_of(int part) const { return strategy().gpu_of(part); }
+int VariableBase::gpu_of(int part) const { return StrategyState::of(strategy()).devices.gpu_of(part); }
 
 void VariableBase::refuse_part(std::string_view call) const {
   throw Error(Code::usage, text(call, "() of ", quoted(options_), " by who has no part of its own of it"),
@@ -261,7 +262,7 @@ void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& par
   std::vector<std::array<std::uint64_t, 1>> mine;
   mine.reserve(parts.size());
   for (const auto& part : parts) mine.push_back({digest(part)});
-  const std::vector<std::uint64_t> digests = strategy().values_of_all(mine, origin, subject());
+  const std::vector<std::uint64_t> digests = ReplicaCalls::of(strategy()).values_of_all(mine, origin, subject());
   if (std::ranges::count(digests, digests.front()) == size_) return;
   say_difference(parts, element, digests, origin);
 }
@@ -279,7 +280,7 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
   std::vector<DifferenceRange> mine;
   mine.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) mine.push_back(compare(parts[i], theirs[i], element));
-  const std::vector<std::uint64_t> all = strategy().values_of_all(mine, origin, subject());
+  const std::vector<std::uint64_t> all = ReplicaCalls::of(strategy()).values_of_all(mine, origin, subject());
   std::string words;
   IndexSet alike;
   for (std::size_t replica = 0; replica < digests.size(); ++replica) {
