@@ -8,6 +8,7 @@
 
 #include "collectives/gpu/device_backend.hpp"
 #include "runtime/default_strategy.hpp"
+#include "runtime/strategy_state.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -102,7 +103,7 @@ namespace detail {
 
 ScopedContext::ScopedContext(Strategy& strategy, ReplicaContext* replica, int part) : frame_(nullptr) {
   const int local = replica != nullptr ? replica->local_id() : part;
-  const int gpu = local < 0 ? gpu::MemoryLocation::host : strategy.gpu_of(local);
+  const int gpu = local < 0 ? gpu::MemoryLocation::host : StrategyState::of(strategy).devices.gpu_of(local);
   if (gpu != gpu::MemoryLocation::host) gpu_ = std::make_unique<gpu::DeviceGuard>(gpu);
   const bool merged = part < 0 ? replica == nullptr : is_merged(strategy);
   frame_ = push({&strategy, replica, merged, part});

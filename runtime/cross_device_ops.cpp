@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "runtime/packs.hpp"
+#include "runtime/strategy_state.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -44,15 +45,28 @@ std::vector<LevelGroup> groups_at(const detail::ReplicaLevel& level, const std::
 
 }  // namespace
 
+const std::vector<detail::ReplicaLevel>& ReplicaGroup::levels() const {
+  return detail::StrategyState::of(*strategy_).devices.levels();
+}
+
+bool ReplicaGroup::by_nccl() const { return detail::StrategyState::of(*strategy_).config.uses_nccl(); }
+
+const std::string& ReplicaGroup::why() const { return detail::StrategyState::of(*strategy_).config.choice().why; }
+
+bool ReplicaGroup::has_leader() const { return detail::ReplicaCalls::of(*strategy_).has_leader(); }
+
+std::string ReplicaGroup::devices_text() const { return detail::StrategyState::of(*strategy_).devices.to_text(); }
+
 // Applies the call's timeout to all members until all have ended.
-void ReplicaGroup::run_all(const Start& start) {
+void ReplicaGroup::run_all(const detail::ReplicaCalls::Start& start) {
   std::vector<std::optional<detail::ScopedTimeout>> until_all_have_ended(static_cast<std::size_t>(local()));
-  strategy_->run_all(
-      [&](Communicator& member, int local) {
-        until_all_have_ended[static_cast<std::size_t>(local)].emplace(member, options_.timeout);
-        return start(member, local);
-      },
-      origin_, subject_);
+  detail::ReplicaCalls::of(*strategy_)
+      .run_all(
+          [&](Communicator& member, int local) {
+            until_all_have_ended[static_cast<std::size_t>(local)].emplace(member, options_.timeout);
+            return start(member, local);
+          },
+          origin_, subject_);
 }
 
 void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<TensorViews>& values) {
@@ -66,7 +80,7 @@ void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<TensorViews>& value
 }
 
 int ReplicaGroup::find(const std::string& device) {
-  const std::optional<int> here = strategy_->local_on(device);
+  const std::optional<int> here = detail::StrategyState::of(*strategy_).devices.local_on(device);
   const int mine = here ? first() + *here : size();
   std::vector<int> all(static_cast<std::size_t>(local()), mine);
   run_all([&](Communicator& member, int local) {
@@ -79,7 +93,7 @@ int ReplicaGroup::find(const std::string& device) {
 }
 
 void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& values) {
-  strategy_->run_leader([&](Communicator& leader) {
+  detail::ReplicaCalls::of(*strategy_).run_leader([&](Communicator& leader) {
     const detail::ScopedTimeout scoped_timeout(leader, options_.timeout);
     const detail::ScopedCallSubject scoped_subject(leader, subject_);
     Batch batch(leader);
@@ -119,11 +133,12 @@ void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<
 }
 
 std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const DeviceList& to) {
+  const detail::ReplicaDevices& devices = detail::StrategyState::of(strategy).devices;
   std::vector<int> all;
   for (const std::string& each : to) {
-    if (const std::optional<int> local = strategy.local_on(each))
+    if (const std::optional<int> local = devices.local_on(each))
       all.push_back(*local);
-    else if (!strategy.is_elsewhere(each))
+    else if (!devices.is_elsewhere(each))
       throw Error(Code::usage, text("no replica of ", strategy.describe(), " is on the destination ", printable(each)),
                   text("in this process there are ", join(strategy.devices(), ", ")));
   }

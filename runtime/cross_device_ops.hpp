@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/replica_levels.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/values/tensor_view.hpp"
 
@@ -33,15 +34,15 @@ class ReplicaGroup {
   int find(const std::string& device);
   // Returns the device of a local replica.
   std::string device(int local) const { return strategy_->devices().at(static_cast<std::size_t>(local)); }
-  std::string devices_text() const { return strategy_->devices_text(); }
+  std::string devices_text() const;
   // Returns the order in which the replicas of this process meet.
-  const std::vector<detail::ReplicaLevel>& levels() const { return strategy_->levels_; }
+  const std::vector<detail::ReplicaLevel>& levels() const;
   // True if the replicas are on GPUs and use NCCL.
-  bool by_nccl() const { return strategy_->communication_choice_.backend == CommunicationBackend::nccl; }
+  bool by_nccl() const;
   // Returns the reason for the backend.
-  const std::string& why() const { return strategy_->communication_choice_.why; }
+  const std::string& why() const;
   // True if the processes can meet without their other replicas.
-  bool has_leader() const { return strategy_->has_leader(); }
+  bool has_leader() const;
   const Log& log() const { return strategy_->log(); }
   // Returns the strategy's options, overridden by those of the call.
   const CommunicationOptions& options() const { return options_; }
@@ -56,9 +57,8 @@ class ReplicaGroup {
   void broadcast(const TensorViews& value, int from);
 
  private:
-  using Start = std::function<Request(Communicator& member, int local)>;
   // Starts a call in every local replica and waits for all, at most as long as the options say.
-  void run_all(const Start& start);
+  void run_all(const detail::ReplicaCalls::Start& start);
 
   Strategy* strategy_;
   CommunicationOptions options_;
@@ -218,7 +218,7 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   Fingerprint shapes;
   std::size_t tensors = 0;
   for (auto& [value, to] : values) {
-    strategy.check_parts(value.size());
+    detail::check_parts(strategy, value.size());
     TensorViews each;
     for (int local = 0; local < value.size(); ++local) {
       detail::require_alike(value[0], value[local]);

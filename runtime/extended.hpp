@@ -115,10 +115,11 @@ template <class T>
 IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSlices<T>>& value, Origin origin) {
   check_slices(op.op());
   detail::require_cross_replica(*strategy_, "reduce_to");
-  strategy_->check_parts(value.size());
+  detail::check_parts(*strategy_, value.size());
+  detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*strategy_);
   std::vector<detail::EncodedRows> words;
   for (const IndexedSlices<T>& each : value.local()) words.push_back(detail::rows_of(each));
-  const std::int64_t all_rows = detail::rows_of_all(strategy_->values_of_all(words, origin));
+  const std::int64_t all_rows = detail::rows_of_all(calls.values_of_all(words, origin));
   if (detail::goes_dense<T>(op.op(), strategy_->num_replicas_in_sync(), all_rows, value[0].dense_shape()[0])) {
     std::deque<Tensor<T>> wholes;
     std::deque<std::vector<std::uint8_t>> touched;
@@ -126,7 +127,7 @@ IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSli
       wholes.push_back(each.dense());
       touched.push_back(detail::touched(each));
     }
-    strategy_->run_all(
+    calls.run_all(
         [&](Communicator& member, int local) {
           return member.all_reduce_async(touched[static_cast<std::size_t>(local)], max, origin);
         },
@@ -148,7 +149,7 @@ IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSli
 template <class F, class... A>
 auto Extended::update_non_slot(const DeviceList& at, F&& function, const A&... arguments) {
   detail::require_cross_replica(*strategy_, "update_non_slot");
-  (strategy_->check_argument(arguments), ...);
+  (detail::check_argument(*strategy_, arguments), ...);
   using Result = std::remove_cvref_t<decltype(std::invoke(function, detail::part_of(arguments, 0)...))>;
   const auto call = [&](int local) -> decltype(auto) {
     const detail::ScopedContext inside(*strategy_, nullptr, local);

@@ -6,7 +6,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/cross_device_ops.hpp"
-#include "runtime/strategy.hpp"
+#include "runtime/strategy_state.hpp"
 
 namespace lockstep {
 namespace {
@@ -183,73 +183,68 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                                                .ops = options.cross_device_ops,
                                                .communication = options.communication}) {
   auto [placements, wrong] = requested_placements(devices);
-  const std::vector<int> all =
-      replicas_of_all(session, replicas, wrong, most_here, options.cluster_resolver != nullptr, wants_leader());
-  set_resolver(cluster_of(session, options.cluster_resolver));
-  if (session.size() > 1) set_home("worker", session.rank(), session.size());
+  const std::vector<int> all = replicas_of_all(session, replicas, wrong, detail::StrategyState::most_here,
+                                               options.cluster_resolver != nullptr, wants_leader());
+  state().resolver = cluster_of(session, options.cluster_resolver);
+  if (session.size() > 1) state().devices.set_home("worker", session.rank(), session.size());
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (session.size() == 1 && !placements.empty())
-    begin_here(std::move(placements));
+    state().begin_here(std::move(placements));
   else if (one_each)
     begin_ranks(session, std::move(placements));
   else if (session.size() == 1)
-    begin_here(replicas);
+    state().begin_here(replicas);
   else
     begin_threads(session, all, std::move(placements));
   say_devices(session);
 }
 
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
-  set_placements(std::move(placements), 1);
-  begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
+  state().place(std::move(placements), 1);
+  state().begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
 }
 
-std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& session, const char* name) const {
+std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& session, const char* name) {
   CommunicatorOptions options = session.world().options();
   options.order = order();
   options.name = name;
-  options.algorithm = resolved_options().algorithm;
-  options.nccl = resolved_options().nccl;
+  options.algorithm = state().config.options().algorithm;
+  options.nccl = state().config.options().nccl;
   return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
 }
 
-bool MultiWorkerMirroredStrategy::wants_leader() const {
-  return resolved_options().ops && resolved_options().ops->wants_leader();
+bool MultiWorkerMirroredStrategy::wants_leader() {
+  return state().config.options().ops && state().config.options().ops->wants_leader();
 }
 
 void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vector<int>& all,
                                                 std::vector<detail::ReplicaPlacement> placements) {
   const auto me = all.begin() + session.rank();
   telling_the_others(std::array{&session.exchange()}, [&] {
-    if (placements.empty() && resolved_options().pin) placements = placements_beside_others(session, all);
-    set_placements(std::move(placements), *me);
-    if (wants_leader()) set_leader(of_ranks(session, "processes"));
+    if (placements.empty() && state().config.options().pin) placements = placements_beside_others(session, all);
+    state().place(std::move(placements), *me);
+    if (wants_leader()) state().members.set_leader(of_ranks(session, "processes"));
   });
   const ThreadMembers threads = session.threads_of_all(*me);
   std::vector<Exchange*> mine;
   mine.reserve(threads.exchanges->size());
   for (const auto& each : *threads.exchanges) mine.push_back(each.get());
   telling_the_others(mine, [&] {
-    begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-          session.members(threads, {.order = order(),
-                                    .name = "replicas",
-                                    .algorithm = resolved_options().algorithm,
-                                    .nccl = resolved_options().nccl}));
+    state().begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
+                  session.members(threads, {.order = order(),
+                                            .name = "replicas",
+                                            .algorithm = state().config.options().algorithm,
+                                            .nccl = state().config.options().nccl}));
   });
 }
 
-Strategy::MakeMember MultiWorkerMirroredStrategy::make_again() {
-  const int local = num_local_replicas();
-  return local == num_replicas_in_sync() ? members_here(local, resolved_options()) : MakeMember();
-}
-
-void MultiWorkerMirroredStrategy::say_devices(const Session& session) const {
+void MultiWorkerMirroredStrategy::say_devices(const Session& session) {
   if (session.size() == 1)
-    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", devices_text(),
+    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
                     ", communication = CommunicationImplementation.", to_string(communication().implementation)));
   else if (session.rank() == 0)
     log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", devices_text(), ", communication = CommunicationImplementation.",
+                    ", local_devices = ", state().devices.to_text(), ", communication = CommunicationImplementation.",
                     to_string(communication().implementation)));
 }
 

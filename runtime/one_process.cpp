@@ -1,60 +1,91 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the strategies of one process, which differ in the devices of their replicas.
-#include "collectives/communicator/communicator.hpp"
-#include "runtime/strategy.hpp"
+#include "runtime/default_strategy.hpp"
+#include "runtime/replica_error.hpp"
+#include "runtime/strategy_state.hpp"
 
 namespace lockstep {
+namespace {
+
+// Serves every thread by itself, so that threads need not know of each other.
+class DefaultStrategy final : public Strategy {
+ public:
+  DefaultStrategy() : Strategy("the default strategy", detail::resolved_options_here({})) {
+    state().replicas.add(1, 0);
+    state().members.serve_each_thread([&options = state().config.options()]() -> Communicator& {
+      thread_local std::unique_ptr<Communicator> mine;
+      if (!mine || mine->failed()) mine = detail::ReplicaMembers::in_this_process(1, options)(0);
+      return *mine;
+    });
+  }
+
+ private:
+  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
+  void run_job(const std::function<void(int local)>& job) override {
+    const detail::ScopedContext inside(*this, &replica(0));
+    try {
+      job(0);
+    } catch (...) {
+      throw ReplicaError(0, 1, std::current_exception(), true);
+    }
+  }
+};
+
+}  // namespace
+
+// Never destroys it, because exit() may be called in its replica's function.
+Strategy& default_strategy() {
+  static DefaultStrategy* const one = new DefaultStrategy;
+  return *one;
+}
 
 MirroredStrategy::MirroredStrategy(const StrategyOptions& options)
-    : Strategy("MirroredStrategy", resolved_options_here(options)) {
+    : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
   const std::vector<std::string> gpus = physical_devices("gpu");
   if (gpus.empty())
-    begin_here(1);
+    state().begin_here(1);
   else
-    begin_here(detail::placements_for(gpus));
+    state().begin_here(detail::placements_for(gpus));
   say_devices();
 }
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
-    : Strategy("MirroredStrategy", resolved_options_here(options)) {
-  begin_here(replicas);
+    : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(replicas);
   say_devices();
 }
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
-    : Strategy("MirroredStrategy", resolved_options_here(options)) {
-  begin_here(detail::placements_for(devices));
+    : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(detail::placements_for(devices));
   say_devices();
 }
-void MirroredStrategy::say_devices() const { log().info(text("Using MirroredStrategy with devices ", devices_text())); }
-Strategy::MakeMember MirroredStrategy::make_again() { return members_here(num_local_replicas(), resolved_options()); }
+void MirroredStrategy::say_devices() {
+  log().info(text("Using MirroredStrategy with devices ", state().devices.to_text()));
+}
 
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
-    : Strategy("CentralStorageStrategy", resolved_options_here(options)) {
-  begin_here(replicas);
+    : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(replicas);
   say_devices();
 }
 CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
-    : Strategy("CentralStorageStrategy", resolved_options_here(options)) {
-  begin_here(detail::placements_for(devices));
+    : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(detail::placements_for(devices));
   say_devices();
 }
-void CentralStorageStrategy::say_devices() const {
+void CentralStorageStrategy::say_devices() {
   log().info(
       text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
            "compute_devices = ",
-           devices_text('[', ']'), ", variable_device = '", devices().front(), '\''));
-}
-Strategy::MakeMember CentralStorageStrategy::make_again() {
-  return members_here(num_local_replicas(), resolved_options());
+           state().devices.to_text('[', ']'), ", variable_device = '", devices().front(), '\''));
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
-    : Strategy("OneDeviceStrategy", resolved_options_here(options)) {
-  begin_here(1);
+    : Strategy("OneDeviceStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(1);
 }
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device, const StrategyOptions& options)
-    : Strategy("OneDeviceStrategy", resolved_options_here(options)) {
-  begin_here(detail::placements_for({device}));
+    : Strategy("OneDeviceStrategy", detail::resolved_options_here(options)) {
+  state().begin_here(detail::placements_for({device}));
 }
-Strategy::MakeMember OneDeviceStrategy::make_again() { return members_here(1, resolved_options()); }
 
 }  // namespace lockstep

@@ -12,12 +12,12 @@
 
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/communicator.hpp"
+#include "collectives/contiguous.hpp"
 #include "runtime/communication.hpp"
 #include "runtime/context.hpp"
 #include "runtime/gather_layout.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/packs.hpp"
-#include "runtime/replica_barrier.hpp"
 #include "runtime/values/arithmetic.hpp"
 #include "runtime/values/layout.hpp"
 #include "runtime/values/slices.hpp"
@@ -27,6 +27,8 @@
 namespace lockstep {
 
 namespace detail {
+
+struct StrategyState;
 
 // Calls `function` with every leaf except slices, which are gathered separately.
 template <class S, class F>
@@ -58,7 +60,7 @@ TensorViews views_of_one(S& structure) {
     if constexpr (Number<Leaf>)
       all.push_back({&leaf, data_type_of<Leaf>, 1});
     else
-      all.push_back({std::ranges::data(leaf), data_type_of<std::ranges::range_value_t<Leaf>>, std::ranges::size(leaf)});
+      all.push_back({data_of(leaf), data_type_of<ElementIn<Leaf>>, size_of(leaf)});
   });
   return all;
 }
@@ -83,7 +85,7 @@ concept Reducible = !std::is_arithmetic_v<std::remove_cvref_t<R>> && !is_slices<
 
 // True for data that can be reduced through views alone, and for operations that have a name.
 template <class R>
-inline constexpr bool is_viewable = Structure<R> || std::ranges::contiguous_range<R>;
+inline constexpr bool is_viewable = Structure<R> || ContiguousRange<std::remove_reference_t<R>>;
 template <class Op>
 inline constexpr bool is_nameable =
     std::is_constructible_v<NamedOp, Op> && !std::is_convertible_v<Op, std::string_view>;
@@ -93,8 +95,7 @@ inline constexpr bool is_nameable =
 // Belongs to one replica. A function of run() gets it by reference, and calls it only in the replica's thread.
 class ReplicaContext {
  public:
-  ReplicaContext(Strategy& strategy, int local, int global, int size)
-      : strategy_(&strategy), local_(local), global_(global), size_(size) {}
+  ReplicaContext(Strategy& strategy, int local, int global, int size);
   ReplicaContext(const ReplicaContext&) = delete;  // A function takes it by reference.
   ReplicaContext& operator=(const ReplicaContext&) = delete;
 
@@ -239,10 +240,12 @@ class ReplicaContext {
   Communicator& next(Origin origin);
   template <class F, class... A>
   auto merge(Origin origin, F& function, A&... values);
-  void arrive_at_barrier(Origin origin, const void* kind, void* mine, const ReplicaBarrier::Completion& completion);
+  void arrive_at_barrier(Origin origin, const void* kind, void* mine,
+                         const std::function<void(const std::vector<void*>& brought)>& completion);
   void check_size(int parts) const;
 
   Strategy* strategy_;
+  detail::StrategyState* state_;  // Outlives the strategy if exit() destroys it while this replica runs.
   int local_;
   int global_;
   int size_;

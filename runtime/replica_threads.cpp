@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "runtime/devices.hpp"
+#include "runtime/replica_error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 
@@ -19,6 +21,16 @@ std::string detail::what_of(const std::exception_ptr& cause) {
     return error.what();
   } catch (...) {
     return "an object that is not a std::exception";
+  }
+}
+
+bool detail::is_consequence(const std::exception_ptr& cause) {
+  try {
+    std::rethrow_exception(cause);
+  } catch (const Error& error) {
+    return error.code() == Code::peer_failed || error.code() == Code::poisoned;
+  } catch (...) {
+    return false;
   }
 }
 

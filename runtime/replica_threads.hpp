@@ -12,30 +12,17 @@
 #include <thread>
 #include <vector>
 
-#include "topology/base/error.hpp"
-#include "topology/base/text.hpp"
-
 namespace lockstep {
 
 namespace detail {
 // Returns the text of an exception of any type.
 std::string what_of(const std::exception_ptr& cause);
+// True if the exception only reports another replica's failure.
+bool is_consequence(const std::exception_ptr& cause);
 // Ends the process with an Error usage. A thread that pthread_exit or pthread_cancel ends inside a function of
 // Lockstep's cannot be kept, and others would wait for it.
 [[noreturn]] void end_with_its_thread(const std::string& where) noexcept;
 }  // namespace detail
-
-// Reports an exception of a replica's function: its text, with the replica's name.
-class ReplicaError : public Error {
- public:
-  ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on);
-  int replica() const { return replica_; }                    // Returns the number in the sync group.
-  const std::exception_ptr& cause() const { return cause_; }  // Returns the exception itself.
-
- private:
-  int replica_;
-  std::exception_ptr cause_;
-};
 
 // Owns the threads. Only one thread at a time may call run().
 class ReplicaThreads {

@@ -3,21 +3,20 @@
 // in cross-replica context. Strategies differ only in their replicas. They can be made, destroyed and made again.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/communication.hpp"
 #include "runtime/devices.hpp"
 #include "runtime/named_op.hpp"
+#include "runtime/replica_calls.hpp"
 #include "runtime/replica_context.hpp"
-#include "runtime/replica_levels.hpp"
-#include "runtime/replica_threads.hpp"
+#include "runtime/replica_error.hpp"
 #include "runtime/values/fold.hpp"
 #include "topology/machine/session.hpp"
 
@@ -29,8 +28,10 @@ template <class T>
 class Variable;
 
 namespace detail {
-class ScopedContext;
-class VariableBase;
+struct ResolvedOptions;
+struct StrategyState;
+// Throws Error usage for a sum or product of a number that belongs to no replica.
+void refuse_ambiguous(const Strategy& strategy, NamedOp op, double value);
 }  // namespace detail
 
 // Is the argument of the function given to `distribute_values_from`.
@@ -62,18 +63,18 @@ class Strategy {
   // Returns a text for people: "MirroredStrategy with 2 replicas".
   std::string describe() const;
   // Returns the number of replicas of all processes. Gradients are summed over these.
-  int num_replicas_in_sync() const { return size_; }
+  int num_replicas_in_sync() const;
   // Returns the number of replicas of this process.
-  int num_local_replicas() const { return static_cast<int>(replicas_.size()); }
+  int num_local_replicas() const;
   // Returns the source of the cluster, which the strategy owns; null for strategies of one process.
-  const Resolver* cluster_resolver() const { return resolver_.get(); }
+  const Resolver* cluster_resolver() const;
   // Returns the order of additions.
-  Order order() const { return resolved_options_.order; }
+  Order order() const;
   // Returns the options of calls that have none of their own.
-  const CommunicationOptions& communication() const { return resolved_options_.communication; }
+  const CommunicationOptions& communication() const;
   // Returns the strategy's options, overridden by those of a call: the timeout and the bytes per pack.
   CommunicationOptions communication_with(const CommunicationOptions& call);
-  const Log& log() const { return resolved_options_.log; }
+  const Log& log() const;
 
   // Return the devices of this process's replicas, as "/job:localhost/replica:0/task:0/device:CPU:0", and a text that
   // explains them.
@@ -122,7 +123,7 @@ class Strategy {
   template <class T>
   requires(std::is_arithmetic_v<T>) T reduce(NamedOp op, T value) {
     detail::require_cross_replica(*this, "reduce");
-    refuse_ambiguous(op, static_cast<double>(value));
+    detail::refuse_ambiguous(*this, op, static_cast<double>(value));
     return value;
   }
 
@@ -144,12 +145,7 @@ class Strategy {
   std::vector<Tensor<T>> local_results(const Variable<T>& variable) const;
   // Returns each replica's part of a structure with PerReplica leaves. A plain value comes back once.
   template <class S>
-  std::vector<typename detail::PartOf<S>::Type> local_results(const S& value) const {
-    if constexpr (detail::PartOf<S>::differs)
-      return parts_of(value);
-    else
-      return {value};
-  }
+  std::vector<typename detail::PartOf<S>::Type> local_results(const S& value) const;
 
   // Returns a PerReplica of `function(ValueContext)` for each replica of this process. Calls it in this thread.
   template <class F>
@@ -157,8 +153,9 @@ class Strategy {
     detail::require_cross_replica(*this, "distribute_values_from");
     const Scope inside(*this);
     std::deque<std::invoke_result_t<F&, ValueContext>> all;
-    for (const ReplicaContext& each : replicas_)
-      all.push_back(std::invoke(function, ValueContext{each.replica_id_in_sync_group(), size_}));
+    for (int local = 0; local < num_local_replicas(); ++local)
+      all.push_back(
+          std::invoke(function, ValueContext{replica(local).replica_id_in_sync_group(), num_replicas_in_sync()}));
     return PerReplica(std::move(all));
   }
 
@@ -168,177 +165,20 @@ class Strategy {
   Extended extended();
 
   // Returns a replica of this process. Throws std::out_of_range for a wrong number.
-  ReplicaContext& replica(int local) { return replicas_.at(static_cast<std::size_t>(local)); }
+  ReplicaContext& replica(int local);
 
  protected:
-  // Makes the communicator of a local replica among all replicas. The replica's own thread calls it.
-  using MakeMember = std::function<std::unique_ptr<Communicator>(int local)>;
-
-  // Holds the options, with all defaults filled in.
-  struct ResolvedOptions {
-    Order order = Order::reproducible;
-    Patience patience = {};
-    Log log = Log();
-    std::string algorithm = {};
-    bool node_memory = true;
-    bool nccl = true;
-    bool strict = false;
-    bool pin = true;
-    std::shared_ptr<CrossDeviceOps> ops = nullptr;
-    CommunicationOptions communication = {};
-  };
-  // Fills in the options from the LOCKSTEP_ variables.
-  static ResolvedOptions resolved_options_here(const StrategyOptions& options);
-
-  Strategy(std::string name, ResolvedOptions resolved_options);
-  // Makes the replicas and their members. `first` is the number of this process's first replica among all `size`.
-  void begin(int local, int first, int size, const MakeMember& make);
-  static constexpr int most_here = 256;  // Limits the replicas of one process.
-  void begin_here(int replicas);         // Makes all replicas in this process.
-  void begin_here(std::vector<detail::ReplicaPlacement> placements);
-  // Sets where replicas run, before the members are made. An empty list gives no placement to the `replicas` replicas.
-  void set_placements(std::vector<detail::ReplicaPlacement> placements, int replicas);
-  // Sets the job and task under which this process names its devices, and the number of tasks.
-  void set_home(std::string job, int task, int tasks) {
-    home_ = {.job = std::move(job), .task = task};
-    tasks_ = tasks;
-  }
-  std::string devices_text(char open = '(', char close = ')') const;
-  void set_resolver(std::shared_ptr<Resolver> resolver) { resolver_ = std::move(resolver); }
-  const ResolvedOptions& resolved_options() const { return resolved_options_; }
-  void add_replica(int global, int size);
-  // Returns the maker of members that are threads of this process, `size` in all.
-  static MakeMember members_here(int size, const ResolvedOptions& resolved_options);
-  // Runs a job in all local replicas; failures throw a ReplicaError.
-  // Returns the function that makes members again after a failure. By default it is empty: members cannot be made
-  // again.
-  virtual MakeMember make_again() { return {}; }
-  virtual void run_job(const ReplicaThreads::ReplicaFunction& job);
-  virtual Communicator& member(int local) { return *communicators_.at(static_cast<std::size_t>(local)); }
-  // Sets the communicator that has one member for each process. None is needed if each process has one replica.
-  void set_leader(std::unique_ptr<Communicator> leader);
-  [[noreturn]] void throw_first(const std::vector<ReplicaThreads::ReplicaFailure>& failures) const;
+  Strategy(std::string name, detail::ResolvedOptions options);
+  detail::StrategyState& state() { return *state_; }
+  // Runs a job in all local replicas. Throws a ReplicaError if it fails in one.
+  virtual void run_job(const std::function<void(int local)>& job);
 
  private:
-  friend class ReplicaContext;
-  friend class Extended;
-  friend class ReplicaGroup;
-  friend class CrossDeviceOps;
-  friend class detail::ScopedContext;
-  friend class detail::VariableBase;
+  friend struct detail::StrategyState;
 
-  // Is held during a run, or a call for all. Calls made inside merge_call belong to the run.
-  class RunGuard;
-  void mend();
-  void make_members(const MakeMember& make);
-  void end_members() noexcept;
-  void handle_failure(int local, const std::string& what);
-  // Returns the GPU of a local replica, or gpu::MemoryLocation::host.
-  int gpu_of(int local) const { return placements_.empty() ? -1 : placements_[static_cast<std::size_t>(local)].gpu(); }
-  // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
-  void run_apart(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
-                 const detail::CallSubject& subject);
-  void in_new_threads(const ReplicaThreads::ReplicaFunction& job);
-  // True if the program gave cross-device operations of its own, which then combine all values.
-  bool has_own_ops() const { return resolved_options_.ops != nullptr; }
-  void combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options, Origin origin,
-               const detail::CallSubject& subject);
-  // Returns the subject of the collectives that this process's replicas are in. Throws Error mismatch if they differ.
-  detail::CallSubject common_subject(Origin origin);
-  void log_communication_choice() const;
-  void refuse_ambiguous(NamedOp op, double value) const;
-  void check_parts(int parts) const;
-  // Returns the shapes of every replica, in order. All processes call it.
-  template <class T>
-  std::vector<TensorShape> shapes_of_all(const PerReplica<Tensor<T>>& value, std::string_view call, Origin origin);
-  // Gathers an equal number of values from every replica, in order; `mine` holds those of the local replicas. All
-  // processes call it.
-  template <class Numbers>
-  std::vector<typename Numbers::value_type> values_of_all(const std::vector<Numbers>& mine, Origin origin,
-                                                          const detail::CallSubject& subject = {});
-  template <class T>
-  void check_argument(const T& argument) const {
-    detail::for_each_number_of_parts(argument, [&](int parts) { check_parts(parts); });
-  }
-  // Returns every local replica's part of a structure.
-  template <class S>
-  std::vector<typename detail::PartOf<S>::Type> parts_of(const S& structure) const {
-    check_argument(structure);
-    std::vector<typename detail::PartOf<S>::Type> all;
-    for (int local = 0; local < num_local_replicas(); ++local) all.push_back(detail::take_part(structure, local));
-    return all;
-  }
-  // Starts a call of every local member, perhaps in several threads, and waits for all.
-  void run_all(const std::function<Request(Communicator& member, int local)>& start, Origin origin,
-               const detail::CallSubject& subject = {});
-  void give_up(std::vector<Request>& begun, const char* what, Origin origin);
-  // Calls a function with the communicator of the processes.
-  void run_leader(const std::function<void(Communicator& leader)>& call);
-  bool has_leader() const { return leader_ != nullptr || size_ == tasks_; }
-  // True if the name is that of another process's device.
-  bool is_elsewhere(std::string_view device) const;
-  Duration limit() const {
-    return communication().timeout > Duration{} ? communication().timeout : resolved_options_.patience.limit;
-  }
-  void acquire_run_guard(std::optional<RunGuard>& guard);
-  DeviceName device(int local) const;
-  // Returns the first local replica on the device; nothing if there is none.
-  std::optional<int> local_on(std::string_view device) const;
-  // Count a replica's next collective, and note that it has done its last one.
-  void count_collective(int local, Origin origin);
-  void leave(int local);
-  [[noreturn]] void refuse_difference(int local, int other) const;
-
-  // Counts the collectives that a local replica has begun in this job. It keeps the place of the last, and whether the
-  // job is over.
-  struct ReplicaProgress {
-    std::atomic<std::uint64_t> begun{0};
-    std::atomic<const char*> file{""};
-    std::atomic<int> line{0};
-    std::atomic<bool> left{false};
-  };
-
-  // Holds the objects that replicas' threads use. It outlives the strategy if exit() in a replica's function destroys
-  // a strategy with static storage, because the other replicas still run.
-  struct StrategyState {
-    std::shared_ptr<const Strategy*> here;  // Expires when the strategy ends. Its variables check it.
-    std::string name;
-    ResolvedOptions resolved_options;
-    CommunicationChoice communication_choice;
-    std::shared_ptr<Resolver> resolver;
-    std::shared_ptr<CrossDeviceOps> ops;  // Exists from the beginning, since all replicas may ask for it at once.
-    // Is indexed by local replica. Empty if replicas have no placement.
-    std::vector<detail::ReplicaPlacement> placements;
-    std::vector<detail::ReplicaLevel> levels;  // Holds the levels at which local replicas meet.
-    DeviceName home;
-    std::deque<ReplicaContext> replicas;
-    std::vector<std::unique_ptr<Communicator>> communicators;
-    std::unique_ptr<Communicator> leader;  // Is set for several processes with several replicas, if it is needed.
-    std::unique_ptr<ReplicaProgress[]> progress;
-    std::unique_ptr<ReplicaBarrier> barrier;
-    std::unique_ptr<ReplicaThreads> replica_threads;
-  };
-  std::unique_ptr<StrategyState> state_ = std::make_unique<StrategyState>();
-  std::shared_ptr<const Strategy*>& here_ = state_->here;
-  std::string& name_ = state_->name;
-  ResolvedOptions& resolved_options_ = state_->resolved_options;
-  CommunicationChoice& communication_choice_ = state_->communication_choice;
-  std::shared_ptr<Resolver>& resolver_ = state_->resolver;
-  std::shared_ptr<CrossDeviceOps>& ops_ = state_->ops;
-  std::vector<detail::ReplicaPlacement>& placements_ = state_->placements;
-  std::vector<detail::ReplicaLevel>& levels_ = state_->levels;
-  DeviceName& home_ = state_->home;
-  std::deque<ReplicaContext>& replicas_ = state_->replicas;
-  std::vector<std::unique_ptr<Communicator>>& communicators_ = state_->communicators;
-  std::unique_ptr<Communicator>& leader_ = state_->leader;
-  std::unique_ptr<ReplicaProgress[]>& progress_ = state_->progress;
-  std::unique_ptr<ReplicaBarrier>& barrier_ = state_->barrier;
-  std::unique_ptr<ReplicaThreads>& replica_threads_ = state_->replica_threads;
-  int size_ = 1;
-  int tasks_ = 1;
-  std::atomic<bool> running_{false};
-  std::atomic<std::uint64_t> variables_{0};  // Counts the variables made; equal on all processes.
-  std::atomic<bool> warned_{false};          // True after the warning that a call cannot choose the implementation.
+  // Is owned. It outlives the strategy if exit() in a replica's function destroys a strategy with static storage. The
+  // other replicas then still run, and still find it here.
+  detail::StrategyState* const state_;
 };
 
 // Runs the replicas of one process as threads.
@@ -352,8 +192,7 @@ class MirroredStrategy final : public Strategy {
   explicit MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
-  void say_devices() const;
-  MakeMember make_again() override;
+  void say_devices();
 };
 
 // Runs one replica for each rank of a session, or several as threads of its process. Each rank chooses its own number.
@@ -371,10 +210,9 @@ class MultiWorkerMirroredStrategy final : public Strategy {
                               const StrategyOptions& options);
   void begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements);
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
-  std::unique_ptr<Communicator> of_ranks(Session& session, const char* name) const;
-  bool wants_leader() const;
-  void say_devices(const Session& session) const;
-  MakeMember make_again() override;  // Works for a single rank only.
+  std::unique_ptr<Communicator> of_ranks(Session& session, const char* name);
+  bool wants_leader();
+  void say_devices(const Session& session);
 };
 
 // Runs the only replica of a program.
@@ -386,7 +224,6 @@ class OneDeviceStrategy final : public Strategy {
 
  private:
   VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
-  MakeMember make_again() override;
 };
 
 // Runs replicas of one process that share a single copy of each variable. Changes are combined first.
@@ -397,11 +234,10 @@ class CentralStorageStrategy final : public Strategy {
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
-  void say_devices() const;
+  void say_devices();
   VariablePlacement variable_placement() const override {
     return num_local_replicas() > 1 ? VariablePlacement::central : VariablePlacement::plain;
   }
-  MakeMember make_again() override;
 };
 
 template <class F, class... A>
@@ -411,7 +247,7 @@ requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run
       with_context || std::is_invocable_v<F&, decltype(detail::part_of(arguments, 0))...>,
       "lockstep: the replica function must be callable with the arguments of run(), a PerReplica<T> being a T, "
       "and may have a ReplicaContext& before them");
-  (check_argument(arguments), ...);
+  (detail::check_argument(*this, arguments), ...);
   const auto call = [&](int local) -> decltype(auto) {
     if constexpr (with_context)
       return std::invoke(function, replica(local), detail::part_of(arguments, local)...);
@@ -422,7 +258,7 @@ requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run
   if constexpr (std::is_void_v<Result>) {
     run_job([&](int local) { call(local); });
   } else {
-    std::deque<std::optional<Result>> results(replicas_.size());
+    std::deque<std::optional<Result>> results(static_cast<std::size_t>(num_local_replicas()));
     run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); });
     std::deque<Result> all;
     for (auto& each : results) all.push_back(std::move(*each));

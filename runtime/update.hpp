@@ -19,7 +19,7 @@ std::vector<Tensor<T>> Strategy::local_results(const Variable<T>& variable) cons
 template <class T, class F, class... A>
 auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
   detail::require_cross_replica(*this, "update");
-  (check_argument(arguments), ...);
+  (detail::check_argument(*this, arguments), ...);
   variable.state().require_all("update");
   if (&variable.strategy() != this)
     throw Error(Code::usage, text("update of variable '", variable.name(), "', which is not of ", describe()),

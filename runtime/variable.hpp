@@ -36,11 +36,11 @@ class Variable {
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) noexcept = default;
 
-  const std::string& name() const { return state().options().name; }
+  const std::string& name() const { return state().rules().options().name; }
   const TensorShape& shape() const { return state().values.front().shape(); }
-  bool trainable() const { return *state().options().trainable; }
-  Synchronization synchronization() const { return state().options().synchronization; }
-  Aggregation aggregation() const { return state().options().aggregation; }
+  bool trainable() const { return *state().rules().options().trainable; }
+  Synchronization synchronization() const { return state().rules().options().synchronization; }
+  Aggregation aggregation() const { return state().rules().options().aggregation; }
   Strategy& strategy() const { return state().strategy(); }
 
   // Returns the replica's part in a replica. For all replicas, it returns the common value. A variable synchronised on
@@ -131,7 +131,7 @@ class Variable {
   struct VariableState : detail::VariableBase {
     using VariableBase::VariableBase;
     std::deque<Storage> values;  // Is indexed by local replica; has one element if the variable is central.
-    Storage& part(int local) { return values[is_central() ? 0 : static_cast<std::size_t>(local)]; }
+    Storage& part(int local) { return values[rules().is_central() ? 0 : static_cast<std::size_t>(local)]; }
   };
 
   // Throws Error usage for a variable that was moved from.
@@ -221,18 +221,19 @@ template <class F>
 std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Strategy& strategy, F& make,
                                                                              const VariableOptions& options,
                                                                              Origin origin) {
-  const std::uint64_t number = detail::VariableBase::next_number(strategy);
+  const std::uint64_t number = detail::next_variable_number(strategy);
   std::shared_ptr<VariableState> state;
   try {
     const Tensor<T> initial = make();
-    state = std::make_shared<VariableState>(strategy, number, options, detail::is_fractional_number<T>,
-                                            !std::is_same_v<T, bool>);
+    detail::VariableRules rules(options, strategy.variable_placement(), detail::is_fractional_number<T>,
+                                !std::is_same_v<T, bool>);
+    state = std::make_shared<VariableState>(strategy, number, std::move(rules));
     for (int i = 0; i < state->parts(); ++i) state->values.emplace_back(initial, state->gpu_of(i));
   } catch (...) {
-    detail::VariableBase::agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
+    detail::agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
     throw;
   }
-  detail::VariableBase::agree_on_shape(strategy, &state->values.front().shape(), origin);
+  detail::agree_on_shape(strategy, &state->values.front().shape(), origin);
   if (state->is_spread())
     state->run_all(
         [&](Communicator& member, int local) { return member.broadcast_async(state->part(local).span(), 0, origin); },
@@ -244,8 +245,8 @@ std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Str
 template <class T>
 Tensor<T> Variable<T>::combined(Origin origin) const {
   VariableState& mine = state();
-  const Aggregation how = mine.options().aggregation;
-  if (how == Aggregation::none) mine.refuse_reading_for_all();
+  const Aggregation how = mine.rules().options().aggregation;
+  if (how == Aggregation::none) mine.rules().refuse_reading_for_all();
   if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front().value();
   std::vector<Tensor<T>> copies = parts();
   mine.run_all(
@@ -267,7 +268,7 @@ Tensor<T> Variable<T>::read(Origin origin) const {
   const CallerContext who = mine.caller_context("read");
   const bool is_local = who.kind == CallerKind::replica || who.kind == CallerKind::part;
   if (is_local) return mine.part(who.local).value();
-  return mine.is_on_read() ? combined(origin) : mine.values.front().value();
+  return mine.rules().is_on_read() ? combined(origin) : mine.values.front().value();
 }
 
 template <class T>
@@ -275,120 +276,29 @@ std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
   VariableState& mine = state();
   const CallerContext who = mine.caller_context(call);
   const bool is_only = who.kind == CallerKind::all && mine.parts() == 1 && mine.replicas() == 1;
-  const bool is_mine = who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.is_central());
-  if (!is_mine && !is_only) mine.refuse_part(call);
+  const bool is_mine = who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.rules().is_central());
+  if (!is_mine && !is_only) mine.rules().refuse_part(call);
   Storage& part = mine.part(is_only ? 0 : who.local);
-  if (part.is_here() != for_host) mine.refuse_place(call, part.is_here());
+  if (part.is_here() != for_host) mine.rules().refuse_place(call, part.is_here());
   return part.span();
 }
 
 template <class T>
 void Variable<T>::set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call) {
   VariableState& mine = state();
-  if (mine.options().aggregation != Aggregation::sum) return set_all(how, value);
-  if (how != UpdateOp::assign) mine.refuse_change_for_all(call);
+  if (mine.rules().options().aggregation != Aggregation::sum) return set_all(how, value);
+  if (how != UpdateOp::assign) mine.rules().refuse_change_for_all(call);
   // The first replica keeps the whole value, because equal shares need not add up to it.
   for (Storage& part : mine.values) set(how, part, Tensor<T>(part.shape()));
   if (mine.has_first_replica()) set(how, mine.values.front(), value);
 }
 
 template <class T>
-void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const {
-  switch (aggregation()) {
-    case Aggregation::none:
-      return;
-    case Aggregation::only_first_replica:
-      return replica.broadcast(value, 0, origin);
-    default:
-      break;
-  }
-  if constexpr (!std::is_same_v<T, bool>) {  // bool has neither sum nor mean.
-    if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
-    replica.all_reduce(value, avg, origin);
-  }
-}
-
-template <class T>
-IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices<T>& rows, Origin origin) const {
-  switch (aggregation()) {
-    case Aggregation::sum:  // Rows are not added up, so a row that comes twice is changed twice.
-    case Aggregation::mean:
-      detail::rows_of_all(replica, rows, origin);
-      return detail::gather_slices(replica, rows, aggregation() == Aggregation::sum ? ReduceOp::sum : ReduceOp::avg,
-                                   origin);
-    case Aggregation::only_first_replica:
-      break;
-    default:
-      return rows;
-  }
-  const auto number = replica.broadcast(static_cast<std::int64_t>(rows.indices().size()), 0, origin);
-  Tensor<T> values = rows.values();
-  std::vector<std::int64_t> indices = rows.indices();
-  if (replica.replica_id_in_sync_group() != 0) {
-    values = Tensor<T>(rows.dense_shape().with(0, number));
-    indices.resize(static_cast<std::size_t>(number));
-  }
-  replica.broadcast(values, 0, origin);
-  replica.broadcast(indices, 0, origin);
-  return {std::move(values), std::move(indices), rows.dense_shape()};
-}
-
-template <class T>
-template <class Value>
-void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Value value, Origin origin) {
-  VariableState& mine = state();
-  if (mine.is_agreed(who)) {
-    constexpr bool is_of_rows = !std::is_same_v<Value, Tensor<T>>;
-    const detail::ScopedCallSubject scoped_subject(who.replica->communicator(), mine.subject(how, is_of_rows));
-    if constexpr (!is_of_rows)
-      agree(*who.replica, value, origin);
-    else
-      value = agree(*who.replica, value, origin);
-  }
-  if (!mine.is_central()) return set(how, mine.part(who.local), value);
-  // All replicas have the same value, so one of them changes the shared part.
-  who.replica->merge_call([&](Strategy& /*strategy*/) { set_all(how, value); }, origin);
-}
-
-template <class T>
-void Variable<T>::change(UpdateOp how, const Tensor<T>& value, std::string_view call, Origin origin) {
-  VariableState& mine = state();
-  mine.check_shape(shape(), value.shape(), call);
-  const CallerContext who = mine.caller_context(call);
-  switch (who.kind) {
-    case CallerKind::all:
-      return mine.is_on_read() ? set_on_read(how, value, call) : set_all(how, value);
-    case CallerKind::replica:
-      return change_in_replica(who, how, value, origin);
-    default:
-      return set(how, mine.part(who.local), value);
-  }
-}
-
-template <class T>
-void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::string_view call, Origin origin) {
-  VariableState& mine = state();
-  mine.check_shape(shape(), rows.dense_shape(), call);
-  const CallerContext who = mine.caller_context(call);
-  const bool only_of_one = how == UpdateOp::min || how == UpdateOp::max || how == UpdateOp::assign;
-  mine.refuse_scatter(call, only_of_one, who.kind == CallerKind::replica);
-  if (how == UpdateOp::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
-    detail::refuse_change("division of an integer by zero");  // Checks this before it changes anything.
-  switch (who.kind) {
-    case CallerKind::all:
-      return set_all(how, rows);
-    case CallerKind::replica:
-      return change_in_replica(who, how, rows, origin);
-    default:
-      return set(how, mine.part(who.local), rows);
-  }
-}
-
-template <class T>
 Tensor<T> Variable<T>::saved(Origin origin) const {
   VariableState& mine = state();
   mine.require_all("saved");
-  return mine.is_on_read() && aggregation() != Aggregation::none ? combined(origin) : mine.values.front().value();
+  return mine.rules().is_on_read() && aggregation() != Aggregation::none ? combined(origin)
+                                                                         : mine.values.front().value();
 }
 
 template <class T>
@@ -419,9 +329,10 @@ std::string Variable<T>::to_string() const {
     values.push_back(part.shape().rank() == 0 ? lockstep::to_string(part)
                                               : text("array(", lockstep::to_string(part),
                                                      ", dtype=", detail::numpy_name(data_type_of<T>), ')'));
-  return state().to_text(values, shape(), data_type_of<T>);
+  return state().rules().to_text(values, shape(), data_type_of<T>);
 }
 
 }  // namespace lockstep
 
-#include "runtime/update.hpp"  // what strategies do with variables
+#include "runtime/update.hpp"            // what strategies do with variables
+#include "runtime/variable_changes.hpp"  // how replicas agree on a change

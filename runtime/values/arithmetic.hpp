@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <complex>
 #include <concepts>
 #include <cstdint>
 #include <type_traits>
@@ -18,7 +17,7 @@ template <class T>
 inline constexpr bool is_small_float = std::is_same_v<T, f16> || std::is_same_v<T, bf16>;
 // True for complex numbers.
 template <class T>
-inline constexpr bool is_complex = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+inline constexpr bool is_complex = ComplexOf<T, float> || ComplexOf<T, double>;
 // True for types with fractions.
 template <class T>
 inline constexpr bool is_fractional_number = std::is_floating_point_v<T> || is_small_float<T> || is_complex<T>;

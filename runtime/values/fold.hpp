@@ -3,9 +3,10 @@
 // for minima. Pure.
 #pragma once
 
+#include <algorithm>
 #include <deque>
+#include <functional>
 #include <limits>
-#include <set>
 #include <vector>
 
 #include "runtime/values/arithmetic.hpp"
@@ -80,9 +81,11 @@ Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
 }
 
 // Returns the axes from the last to the first, so that removing one keeps the numbers of the others.
-inline std::set<int, std::greater<>> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
-  std::set<int, std::greater<>> all;
-  for (const int axis : axes) all.insert(shape.find(axis));
+inline std::vector<int> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
+  std::vector<int> all;
+  for (const int axis : axes) all.push_back(shape.find(axis));
+  std::sort(all.begin(), all.end(), std::greater<>());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 

@@ -3,9 +3,9 @@
 // lengths of lists and the keys of maps. Pure.
 #pragma once
 
-#include <ranges>
 #include <string_view>
 
+#include "collectives/contiguous.hpp"
 #include "collectives/fingerprints.hpp"
 #include "runtime/values/structure.hpp"
 
@@ -50,8 +50,8 @@ void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
     ++leaves;
     if constexpr (HasShape<S>) {
       for (const std::int64_t length : value.shape().lengths()) print.add(static_cast<std::uint64_t>(length));
-    } else if constexpr (std::ranges::sized_range<S>) {
-      print.add(std::ranges::size(value));
+    } else if constexpr (ContiguousRange<S>) {
+      print.add(size_of(value));
     }
   }
 }

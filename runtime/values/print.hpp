@@ -2,7 +2,6 @@
 // Prints numbers and arrays as Python and NumPy do, so that logs can be compared. Pure.
 #pragma once
 
-#include <complex>
 #include <functional>
 #include <string>
 #include <type_traits>
@@ -24,7 +23,7 @@ std::string scalar_words(const T& value) {
     return value ? "True" : "False";
   else if constexpr (std::is_same_v<T, f16> || std::is_same_v<T, bf16>)
     return float_words(static_cast<float>(value));
-  else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+  else if constexpr (ComplexOf<T, float> || ComplexOf<T, double>)
     return text('(', float_words(value.real()), value.imag() < 0 ? "" : "+", float_words(value.imag()), "j)");
   else if constexpr (std::is_floating_point_v<T>)
     return float_words(value);

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <complex>
 #include <deque>
 #include <map>
 #include <tuple>
@@ -29,8 +28,8 @@ namespace detail {
 
 // Is an element type of collectives, or bool.
 template <class T>
-concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> ||
-    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> || ComplexOf<T, float> ||
+    ComplexOf<T, double>;
 
 // Tells which kind of structure a type is.
 template <class T>

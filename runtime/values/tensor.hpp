@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <ostream>
 #include <span>
 #include <utility>
-#include <valarray>
 #include <vector>
 
 #include "collectives/types.hpp"
@@ -19,6 +19,40 @@
 
 namespace lockstep {
 
+namespace detail {
+
+// Owns a fixed number of elements. A std::vector would pack bool.
+template <class T>
+class Elements {
+ public:
+  Elements(std::size_t size, T fill) : size_(size), data_(new T[size]) { std::fill_n(data(), size, fill); }
+  Elements(const T* from, std::size_t size) : size_(size), data_(new T[size]) { std::copy_n(from, size, data()); }
+  Elements(const Elements& other) : Elements(other.data(), other.size()) {}
+  Elements(Elements&& other) noexcept : size_(std::exchange(other.size_, 0)), data_(std::move(other.data_)) {}
+  // Keeps the memory if the number stays the same.
+  Elements& operator=(const Elements& other) {
+    if (size_ == other.size_)
+      std::copy_n(other.data(), size_, data());
+    else
+      *this = Elements(other);
+    return *this;
+  }
+  Elements& operator=(Elements&& other) noexcept {
+    size_ = std::exchange(other.size_, 0);
+    data_ = std::move(other.data_);
+    return *this;
+  }
+  ~Elements() = default;
+  std::size_t size() const { return size_; }
+  T* data() const { return size_ == 0 ? nullptr : data_.get(); }
+
+ private:
+  std::size_t size_;
+  std::unique_ptr<T[]> data_;
+};
+
+}  // namespace detail
+
 // Owns its elements, in row-major order. A default-constructed tensor is a scalar 0.
 template <class T>
 class Tensor {
@@ -26,8 +60,8 @@ class Tensor {
   using value_type = T;
 
   Tensor() : Tensor(T{}) {}
-  Tensor(T scalar) : values_(scalar, 1) {}  // NOLINT(google-explicit-constructor): a scalar is a tensor without axes
-  explicit Tensor(TensorShape shape, T fill = T{}) : shape_(std::move(shape)), values_(fill, shape_.count()) {}
+  Tensor(T scalar) : values_(1, scalar) {}  // NOLINT(google-explicit-constructor): a scalar is a tensor without axes
+  explicit Tensor(TensorShape shape, T fill = T{}) : shape_(std::move(shape)), values_(shape_.count(), fill) {}
   // Copies the values. Throws Error usage if their number does not fit the shape.
   Tensor(TensorShape shape, std::span<const T> values)
       : shape_(std::move(shape)), values_(values.data(), values.size()) {
@@ -41,8 +75,8 @@ class Tensor {
   const TensorShape& shape() const { return shape_; }
   std::size_t size() const { return values_.size(); }
   // Returns null for a tensor without elements.
-  T* data() { return size() == 0 ? nullptr : &values_[0]; }
-  const T* data() const { return size() == 0 ? nullptr : &values_[0]; }
+  T* data() { return values_.data(); }
+  const T* data() const { return values_.data(); }
   T* begin() { return data(); }
   T* end() { return data() + size(); }
   const T* begin() const { return data(); }
@@ -50,13 +84,13 @@ class Tensor {
   std::span<T> span() { return {data(), size()}; }
   std::span<const T> span() const { return {data(), size()}; }
   // Return the element at a position in memory. The last axis varies fastest.
-  T& operator[](std::size_t i) { return values_[i]; }
-  const T& operator[](std::size_t i) const { return values_[i]; }
+  T& operator[](std::size_t i) { return values_.data()[i]; }
+  const T& operator[](std::size_t i) const { return values_.data()[i]; }
   // Returns the only element. Throws Error usage for another number of elements.
   T item() const {
     if (size() != 1)
       throw Error(Code::usage, text("item() of a tensor of shape ", shape_.to_string()), "it is for one element");
-    return values_[0];
+    return *values_.data();
   }
   bool operator==(const Tensor& other) const {
     return shape_ == other.shape_ && std::equal(begin(), end(), other.begin());
@@ -64,7 +98,7 @@ class Tensor {
 
  private:
   TensorShape shape_;
-  std::valarray<T> values_;  // A vector would pack bool.
+  detail::Elements<T> values_;
 };
 
 // Returns the values as a tensor of one axis.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One set of tests for every strategy and layout: what replicas see, what they do together, and what is refused.
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <limits>

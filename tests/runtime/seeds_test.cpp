@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "tests/runtime/layouts.hpp"
 #include "tests/runtime/variable_case.hpp"

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs jobs in the replicas of a process.
+#include "runtime/local_replicas.hpp"
+
+#include <utility>
+
+namespace lockstep::detail {
+
+LocalReplicas::RunGuard::RunGuard(LocalReplicas& replicas, std::string_view call) : running_(replicas.running_) {
+  if (running_.exchange(true))
+    throw Error(
+        Code::usage,
+        text(call, " of ", replicas.config_.describe(), " while it runs: inside merge_call, or in another thread"),
+        "let one run() end before the next");
+}
+
+void LocalReplicas::add(int replicas, int first) {
+  for (int local = 0; local < replicas; ++local)
+    contexts_.emplace_back(strategy_, local, first + local, config_.size());
+  progress_ = std::make_unique<ReplicaProgress>(replicas, first);
+}
+
+void LocalReplicas::start_threads(const ReplicaDevices& devices) {
+  barrier_ = std::make_unique<ReplicaBarrier>(count(), config_.options().patience, config_.options().log);
+  std::vector<std::vector<int>> cpus;
+  for (const ReplicaPlacement& each : devices.placements()) cpus.push_back(each.cpus);
+  threads_ = std::make_unique<ReplicaThreads>(count(), std::move(cpus));
+}
+
+std::vector<ReplicaThreads::ReplicaFailure> LocalReplicas::run(const ReplicaThreads::ReplicaFunction& job,
+                                                               const ReplicaThreads::FailureHandler& failure_handler) {
+  barrier_->begin();
+  progress_->begin();
+  const auto whole = [&](int local) {
+    const ScopedContext inside(strategy_, &context(local));
+    job(local);
+    barrier_->leave(local);
+    progress_->leave(local);
+  };
+  return threads_->run(whole, failure_handler);
+}
+
+void LocalReplicas::arrive_and_wait(int local, Origin origin, const void* kind, void* mine,
+                                    const ReplicaBarrier::Completion& completion) {
+  const auto merged = [&](const std::vector<void*>& brought) {
+    const ScopedContext inside(strategy_, nullptr);
+    completion(brought);
+  };
+  if (count() == 1)
+    merged({mine});
+  else
+    barrier_->arrive_and_wait(local, origin, kind, mine, merged);
+}
+
+}  // namespace lockstep::detail

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Starts the calls of a process's members, waits for them, and ends them together after a failure.
+#include "runtime/replica_calls.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/engine/stall.hpp"
+#include "runtime/cross_device_ops.hpp"
+#include "runtime/local_replicas.hpp"
+#include "runtime/packs.hpp"
+#include "runtime/replica_devices.hpp"
+#include "runtime/replica_members.hpp"
+
+namespace lockstep::detail {
+
+void check_parts(const Strategy& strategy, int parts) {
+  const int replicas = strategy.num_local_replicas();
+  if (parts == replicas) return;
+  throw Error(Code::usage,
+              text("a PerReplica of ", parts, " values in a strategy with ", replicas, " replicas in this process"),
+              "use values with the strategy that made them");
+}
+
+// Calls inside merge_call use the run's guard.
+class ReplicaCalls::CallGuard {
+ public:
+  explicit CallGuard(ReplicaCalls& calls) {
+    if (is_merged(calls.strategy_) || !calls.replicas_.have_threads()) return;
+    guard_.emplace(calls.replicas_, "reduce()");
+    calls.members_.mend();
+  }
+
+ private:
+  std::optional<LocalReplicas::RunGuard> guard_;
+};
+
+int ReplicaCalls::size() const { return config_.size(); }
+
+bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
+
+bool ReplicaCalls::has_leader() const { return members_.leader() != nullptr || config_.size() == devices_.tasks(); }
+
+void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
+  const CallGuard guard(*this);
+  call(members_.leader() != nullptr ? *members_.leader() : members_.at(0));
+}
+
+void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject& subject) {
+  const CallGuard guard(*this);
+  const int replicas = replicas_.count();
+  if (config_.uses_nccl() && replicas > 1) return run_apart(start, origin, subject);
+  std::vector<Request> requests;
+  requests.reserve(static_cast<std::size_t>(replicas));
+  try {
+    for (int i = 0; i < replicas; ++i) {
+      const ScopedCallSubject scoped_subject(members_.at(i), subject);
+      requests.push_back(start(members_.at(i), i));
+    }
+  } catch (const std::exception& error) {
+    give_up(requests, error.what(), origin);
+    throw;
+  }
+  wait_all(requests, origin);
+}
+
+void ReplicaCalls::in_new_threads(const std::function<void(int)>& job) {
+  const int replicas = replicas_.count();
+  std::vector<std::jthread> others;
+  others.reserve(static_cast<std::size_t>(replicas));
+  try {
+    for (int i = 1; i < replicas; ++i) others.emplace_back(job, i);
+  } catch (const std::system_error& error) {  // Threads that have started need not wait for the rest.
+    const Error why = system_error(text("threads for the calls of ", replicas, " replicas"), error.code().value(),
+                                   "raise the limit of threads (ulimit -u)");
+    for (int i = static_cast<int>(others.size()) + 1; i < replicas; ++i) members_.at(i).core()->members().refuse(why);
+    members_.at(0).core()->members().refuse(why);
+    throw why;
+  }
+  job(0);
+}
+
+void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubject& subject) {
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(replicas_.count()));
+  const auto run_one = [&](int local) {
+    const ScopedCpuBinding binding(devices_.placements()[static_cast<std::size_t>(local)].cpus);
+    Communicator& member = members_.at(local);
+    try {
+      const ScopedCallSubject scoped_subject(member, subject);
+      start(member, local).wait(origin);
+    } catch (const std::exception& error) {
+      failures[static_cast<std::size_t>(local)] = std::current_exception();
+      member.core()->members().refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+    }
+  };
+  if (is_merged(strategy_))
+    in_new_threads(run_one);  // The replicas' own threads wait for this one.
+  else
+    replicas_.threads().run(run_one, [](int, const std::string&) {});
+  auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
+  if (first == failures.end()) first = std::ranges::find_if(failures, [](const auto& each) { return each != nullptr; });
+  if (first != failures.end()) std::rethrow_exception(*first);
+}
+
+// Ends started calls with the error of the call that could not start. All local members report it before other members
+// see that one leave.
+void ReplicaCalls::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
+  const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
+  for (int i = 0; i < replicas_.count() && !begun.empty(); ++i) members_.at(i).core()->members().refuse(why);
+  for (Request& each : begun) {
+    try {
+      each.wait(origin);
+    } catch (const Error&) {
+      continue;  // The caller throws the original error.
+    }
+  }
+}
+
+void ReplicaCalls::combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options,
+                           Origin origin, const CallSubject& subject) {
+  config_.ops().combine(strategy_, op.op(), values, options, origin, subject);
+}
+
+CallSubject ReplicaCalls::common_subject(Origin origin) {
+  const CallSubject first = members_.at(0).core()->binder().subject();
+  for (int local = 1; local < replicas_.count(); ++local) {
+    const CallSubject other = members_.at(local).core()->binder().subject();
+    if (other == first) continue;
+    const bool is_same_variable =
+        first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);
+    const auto words = [](const CallSubject& subject) {
+      return subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable));
+    };
+    throw Error(Code::mismatch,
+                text("replicas combine different things at ", place(origin), ": replica ",
+                     replicas_.context(0).replica_id_in_sync_group(), ' ', words(first), ", replica ",
+                     replicas_.context(local).replica_id_in_sync_group(), ' ', words(other),
+                     is_same_variable               ? "; they change it in different ways"
+                     : other.layout == first.layout ? ""
+                                                    : "; their tensors differ in order, shape or key"),
+                is_same_variable
+                    ? same_change_remedy
+                    : "let all replicas give the same tensors and change the same variables in the same order");
+  }
+  return first;
+}
+
+}  // namespace lockstep::detail
