@@ -135,6 +135,13 @@ const Descriptor* ControlMessages::socket_of(int peer) const {
   return found != streams_.end() && found->second->is_open() ? &found->second->socket() : nullptr;
 }
 
+bool ControlMessages::is_short(std::span<const int> peers) const {
+  return std::ranges::any_of(peers, [this](int peer) {
+    const auto found = streams_.find(peer);
+    return found != streams_.end() && found->second->is_short();
+  });
+}
+
 void ControlMessages::give_up() {
   for (auto& [peer, stream] : streams_) stream->drop_posted();
 }

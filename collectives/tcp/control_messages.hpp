@@ -48,6 +48,8 @@ class ControlMessages {
   // Returns the socket of the connection to a peer; null if there is none.
   const Descriptor* socket_of(int peer) const;
 
+  // True if the kernel lacks memory for a message of one of these peers at the moment.
+  bool is_short(std::span<const int> peers) const;
   // Drops the posted messages of exchanges.
   void give_up();
   // Sends the leave message on all connections; later callers will receive it, too.

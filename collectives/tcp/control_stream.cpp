@@ -138,7 +138,7 @@ ControlStream::ControlProgress ControlStream::receive(std::vector<Bytes>& messag
     if (!is_in_body_) {
       const std::size_t before = header_bytes_.size();
       header_bytes_.resize(sizeof(FrameHeader));
-      moved = read(socket_, std::span(header_bytes_).subspan(before));
+      moved = socket_.read(std::span(header_bytes_).subspan(before));
       header_bytes_.resize(before + moved.bytes);
       if (header_bytes_.size() == sizeof(FrameHeader)) begin_body();
       if (is_wrong_) return {true, EPROTO};
@@ -151,7 +151,7 @@ ControlStream::ControlProgress ControlStream::receive(std::vector<Bytes>& messag
       std::span<std::byte> into(nowhere.data(), std::min(nowhere.size(), all - received_));
       if (header_.kind != FrameKind::data) into = std::span(body_).subspan(received_);
       if (into_ != nullptr) into = {into_ + received_, all - received_};
-      moved = read(socket_, into);
+      moved = socket_.read(into);
       received_ += moved.bytes;
     }
     if (is_in_body_ && received_ == all) {
@@ -178,7 +178,7 @@ ControlStream::ControlProgress ControlStream::flush() {
         iovec{reinterpret_cast<std::byte*>(&first.frame) + of_frame, sizeof(FrameHeader) - of_frame},
         // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): the kernel only reads it
         iovec{const_cast<std::byte*>(first.data()) + of_payload, first.payload() - of_payload}};
-    const IoResult moved = write(socket_, parts);
+    const IoResult moved = socket_.write(parts);
     if (moved.error == EFAULT && first.from != nullptr)
       return {true, EFAULT, BadMemory{first.from, first.payload(), Access::read, first.left}};
     if (moved.is_over) return {true, moved.error};
@@ -213,7 +213,7 @@ std::pair<Descriptor, Bytes> ControlStream::release() {
     rest.insert(rest.end(), outgoing_[i].data(), outgoing_[i].data() + outgoing_[i].payload());
   }
   rest.erase(rest.begin(), rest.begin() + static_cast<std::ptrdiff_t>(sent_));
-  return {std::move(socket_), std::move(rest)};
+  return {socket_.release(), std::move(rest)};
 }
 
 }  // namespace lockstep::tcp

@@ -16,9 +16,11 @@ namespace lockstep::tcp {
 // Sends and receives frames without blocking. One thread at a time may use it.
 class ControlStream {
  public:
-  void open(Descriptor socket) { socket_ = std::move(socket); }
-  const Descriptor& socket() const { return socket_; }
+  void open(Descriptor socket) { socket_.open(std::move(socket)); }
+  const Descriptor& socket() const { return socket_.descriptor(); }
   bool is_open() const { return static_cast<bool>(socket_); }
+  // True if the kernel lacks memory for a message at the moment.
+  bool is_short() const { return socket_.is_short(); }
   void close() { socket_.close(); }
   bool has_unsent() const { return !outgoing_.empty(); }
   // True if the other rank has said that it leaves.
@@ -97,7 +99,7 @@ class ControlStream {
   // Queues the data that the other rank requested.
   void grant(std::uint32_t number);
 
-  Descriptor socket_;
+  StreamSocket socket_;
   Queue<OutgoingFrame> outgoing_;
   std::size_t sent_ = 0;  // of the first frame, with its header
   Bytes header_bytes_;    // as much of a header as has come

@@ -140,13 +140,16 @@ void DataLanes::check_broken(int peer, std::size_t lane, Clock::time_point now, 
               "connections, a link, a switch");
 }
 
-void DataLanes::add_awaited(std::size_t lane, std::span<const int> peers, std::vector<pollfd>& awaited) {
+bool DataLanes::add_awaited(std::size_t lane, std::span<const int> peers, std::vector<pollfd>& awaited) {
+  bool is_short = false;
   for (const int each : peers) {
     const LaneStream& stream = this->stream(each, lane);
     if (!stream.is_open()) continue;
+    is_short = is_short || stream.is_short();
     const int events = (stream.is_receiving() && !stream.is_stuck() ? POLLIN : 0) | (stream.is_sending() ? POLLOUT : 0);
     if (events != 0) awaited.push_back({stream.socket().get(), static_cast<short>(events), 0});
   }
+  return is_short;
 }
 
 void DataLanes::give_up() {

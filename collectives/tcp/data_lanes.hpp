@@ -52,8 +52,9 @@ class DataLanes {
 
   // Throws an Error if a round needs a connection that has ended, and no message has explained that.
   void check_broken(const std::deque<LaneRound>& rounds);
-  // Adds the connections of a lane that a sleeping thread has to wait for.
-  void add_awaited(std::size_t lane, std::span<const int> peers, std::vector<pollfd>& awaited);
+  // Adds the connections of a lane that a sleeping thread has to wait for. Returns true if the kernel lacks memory for
+  // a message at the moment, which no event ends.
+  bool add_awaited(std::size_t lane, std::span<const int> peers, std::vector<pollfd>& awaited);
   // Calls `act` with the socket of each connection to the peer.
   template <class Act>
   void for_each_socket(int peer, const Act& act) const {

@@ -25,7 +25,7 @@ std::size_t LaneStream::take_kept(std::span<std::byte> into) {
 
 IoResult LaneStream::read_some(std::span<std::byte> into) {
   if (const std::size_t bytes = take_kept(into); bytes > 0) return {bytes};
-  return read(socket_, into);
+  return socket_.read(into);
 }
 
 // Takes bytes that were read: the rest of a header, and perhaps part of its message. Returns false if the message
@@ -59,7 +59,7 @@ void LaneStream::wake_from(std::size_t missing) {
   constexpr std::size_t many = 64U << 10U;
   const int from = missing >= 2 * many ? static_cast<int>(many) : 1;
   if (std::exchange(wakes_from_, from) == from) return;
-  static_cast<void>(::setsockopt(socket_.get(), SOL_SOCKET, SO_RCVLOWAT, &from, sizeof from));
+  static_cast<void>(::setsockopt(socket().get(), SOL_SOCKET, SO_RCVLOWAT, &from, sizeof from));
 }
 
 // Reads a header together with its message if that is small. It reads no more than is wanted, so nothing comes too
@@ -130,7 +130,7 @@ LaneStream::LaneProgress LaneStream::flush() {
       add(&sends_[i].head, sizeof(LaneHeader));
       add(sends_[i].from, sends_[i].head.bytes);
     }
-    const IoResult moved = write(socket_, {parts.data(), count});
+    const IoResult moved = socket_.write({parts.data(), count});
     outcome.moved = outcome.moved || moved.bytes > 0;
     outcome.is_over = moved.is_over;
     outcome.error = moved.error;

@@ -23,10 +23,12 @@ class LaneStream {
   void post_receive(const PostedReceive& want) { receives_.push_back(want); }
   void post_send(const PostedSend& sending) { sends_.push_back(sending); }
   // Takes ownership of the connection; release() gives it away.
-  void open(Descriptor socket) { socket_ = std::move(socket); }
-  Descriptor release() { return std::move(socket_); }
-  const Descriptor& socket() const { return socket_; }
+  void open(Descriptor socket) { socket_.open(std::move(socket)); }
+  Descriptor release() { return socket_.release(); }
+  const Descriptor& socket() const { return socket_.descriptor(); }
   bool is_open() const { return static_cast<bool>(socket_); }
+  // True if the kernel lacks memory for a message at the moment.
+  bool is_short() const { return socket_.is_short(); }
   bool is_receiving() const { return !receives_.empty(); }
   bool is_sending() const { return !sends_.empty(); }
   // True if the next message belongs to another call, so there is nothing to wait for.
@@ -58,7 +60,7 @@ class LaneStream {
   BadMemory unreadable() const;
   bool begin_message(std::span<const std::byte> bytes, LaneProgress& outcome);
 
-  Descriptor socket_;
+  StreamSocket socket_;
   Queue<PostedReceive> receives_;
   Queue<PostedSend> sends_;
   std::size_t sent_ = 0;  // of the first message, with its header

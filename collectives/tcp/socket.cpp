@@ -20,7 +20,6 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/mapped.hpp"
-#include "topology/base/shortage.hpp"
 #include "topology/base/text.hpp"
 #include "topology/secret/secret.hpp"
 
@@ -94,11 +93,17 @@ void ask_for_answers(const Descriptor& socket, std::chrono::milliseconds silence
   set(socket, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / between - 1));
 }
 
-constexpr std::chrono::seconds shortage{3};  // lack of memory after which a connection counts as broken
-
 // True if the kernel may have memory or data later; such an error ends no connection.
 bool is_for_later(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS || error == ENOMEM;
+}
+
+// Interprets a failure of read() or write().
+template <class MayUse>
+IoResult failed(int error, PageShortage& shortage, const MayUse& may_use) {
+  if (error == EFAULT && shortage.goes_on(may_use)) return {};
+  shortage.end();
+  return is_for_later(error) ? IoResult{} : IoResult{0, true, error};
 }
 
 }  // namespace
@@ -197,14 +202,17 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence) {
   set(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0);
 }
 
-IoResult read(const Descriptor& socket, std::span<std::byte> into) {
+IoResult read(const Descriptor& socket, std::span<std::byte> into, PageShortage& shortage) {
   if (into.empty()) return {};
-  const ssize_t bytes = moved_in_shortage(
-      shortage, [&] { return ::recv(socket.get(), into.data(), into.size(), 0); },
-      [&] { return is_mapped(into.data(), into.size(), Access::write); });
-  if (bytes > 0) return {static_cast<std::size_t>(bytes)};
-  if (bytes == 0) return {0, true};
-  return is_for_later(errno) ? IoResult{} : IoResult{0, true, errno};
+  const ssize_t bytes = ::recv(socket.get(), into.data(), into.size(), 0);
+  if (bytes < 0) return failed(errno, shortage, [&] { return is_mapped(into.data(), into.size(), Access::write); });
+  shortage.end();
+  return {static_cast<std::size_t>(bytes), bytes == 0};
+}
+
+IoResult read(const Descriptor& socket, std::span<std::byte> into) {
+  PageShortage shortage;
+  return read(socket, into, shortage);
 }
 
 bool try_to_watch(const Descriptor& place, int number, std::uint32_t events) {
@@ -235,15 +243,19 @@ IoResult write_at_once(const Descriptor& socket, std::span<const std::byte> from
 }
 
 IoResult write(const Descriptor& socket, std::span<iovec> from) {
+  PageShortage shortage;
+  return write(socket, from, shortage);
+}
+
+IoResult write(const Descriptor& socket, std::span<iovec> from, PageShortage& shortage) {
   msghdr message{};
   message.msg_iov = from.data();
   message.msg_iovlen = from.size();
   const auto is_there = [](const iovec& part) { return is_mapped(part.iov_base, part.iov_len, Access::read); };
-  const ssize_t bytes = moved_in_shortage(
-      shortage, [&] { return ::sendmsg(socket.get(), &message, MSG_NOSIGNAL); },
-      [&] { return std::ranges::all_of(from, is_there); });
-  if (bytes >= 0) return {static_cast<std::size_t>(bytes)};
-  return is_for_later(errno) ? IoResult{} : IoResult{0, true, errno};
+  const ssize_t bytes = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  if (bytes < 0) return failed(errno, shortage, [&] { return std::ranges::all_of(from, is_there); });
+  shortage.end();
+  return {static_cast<std::size_t>(bytes)};
 }
 
 std::optional<HostAnswers> answers_of(const Descriptor& socket) {

@@ -119,14 +119,55 @@ void limit_connecting(const Descriptor& socket, std::chrono::milliseconds silenc
 // Ends idle connections to a host that has been silent for so long.
 void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 
-// Reads without blocking. No bytes and no end mean that nothing has come yet. If the kernel lacks memory for the
-// buffer's pages, it waits up to 3 s.
+// Follows a time in which the kernel lacks memory for the pages of a buffer. It answers EFAULT then, as for a buffer
+// that does not exist.
+class PageShortage {
+ public:
+  // True if the operation that failed may be tried again: for 3 s, and only if the process may use the memory.
+  template <class MayUse>
+  bool goes_on(const MayUse& may_use) {
+    constexpr std::chrono::seconds longest{3};
+    const auto now = std::chrono::steady_clock::now();
+    if (!since_ && !may_use()) return false;
+    if (!since_) since_ = now;
+    return now - *since_ <= longest;
+  }
+  void end() { since_.reset(); }
+  bool is_on() const { return since_.has_value(); }
+
+ private:
+  std::optional<std::chrono::steady_clock::time_point> since_;
+};
+
+// Reads without blocking. No bytes and no end mean that nothing has come yet, or that the kernel lacks memory for the
+// buffer's pages. Without a `shortage` that may last for ever.
+IoResult read(const Descriptor& socket, std::span<std::byte> into, PageShortage& shortage);
 IoResult read(const Descriptor& socket, std::span<std::byte> into);
 // Writes without blocking, under the same rule. No bytes and no end mean that the kernel has no room or no memory at
 // the moment.
+IoResult write(const Descriptor& socket, std::span<iovec> from, PageShortage& shortage);
 IoResult write(const Descriptor& socket, std::span<iovec> from);
 // Writes a few bytes before anything else. It waits up to 2 s if the kernel lacks memory.
 IoResult write_at_once(const Descriptor& socket, std::span<const std::byte> from);
+// Owns a connection that carries buffers of the caller. A lack of memory ends it after 3 s.
+class StreamSocket {
+ public:
+  void open(Descriptor socket) { descriptor_ = std::move(socket); }
+  Descriptor release() { return std::move(descriptor_); }
+  void close() { descriptor_.close(); }
+  const Descriptor& descriptor() const { return descriptor_; }
+  explicit operator bool() const { return static_cast<bool>(descriptor_); }
+  IoResult read(std::span<std::byte> into) { return tcp::read(descriptor_, into, reading_); }
+  IoResult write(std::span<iovec> from) { return tcp::write(descriptor_, from, writing_); }
+  // True if the kernel lacked memory at the last attempt.
+  bool is_short() const { return reading_.is_on() || writing_.is_on(); }
+
+ private:
+  Descriptor descriptor_;
+  PageShortage reading_;
+  PageShortage writing_;
+};
+
 // Tells how the kernel of the other host answers on a connection. A host answers for its ranks, even if they are late:
 // `last` is the time since anything came from it. `are_awaited` is true if data was resent, or probes were sent,
 // without an answer so far.

@@ -177,7 +177,7 @@ void TcpTransport::watch_peers(LaneRound& round) {
   for (const int each : round.peers) connections_.connect(each, control_channel);
 }
 
-std::vector<pollfd> TcpTransport::awaited_descriptors() {
+std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {
   const std::lock_guard lock(mutex_);
   if (control_.has_next()) return {};
   std::vector<pollfd> awaited = std::exchange(spare_, {});
@@ -186,16 +186,21 @@ std::vector<pollfd> TcpTransport::awaited_descriptors() {
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
     LaneRound& round = rounds_[lane];
     watch_peers(round);
-    if (!round.left.none() && !round.is_exchange) data_.add_awaited(lane, round.peers, awaited);
+    if (round.left.none()) continue;
+    const bool lacks_memory =
+        round.is_exchange ? control_.is_short(round.peers) : data_.add_awaited(lane, round.peers, awaited);
+    is_short = is_short || lacks_memory;
   }
   return awaited;
 }
 
 void TcpTransport::sleep(std::int64_t nanoseconds) {
-  std::vector<pollfd> awaited = awaited_descriptors();
+  constexpr std::int64_t retry_ns = 1'000'000;
+  bool is_short = false;
+  std::vector<pollfd> awaited = awaited_descriptors(is_short);
   if (awaited.empty()) return;
-  const timespec time = round_rules::to_timespec(nanoseconds);
-  ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
+  const timespec time = round_rules::to_timespec(is_short ? std::min(nanoseconds, retry_ns) : nanoseconds);
+  ::ppoll(awaited.data(), is_short ? 0 : awaited.size(), &time, nullptr);  // a lack of memory would end it at once
   const std::lock_guard lock(mutex_);
   spare_ = std::move(awaited);
 }

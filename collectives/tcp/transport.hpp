@@ -61,8 +61,9 @@ class TcpTransport final : public Transport {
   // Moves all of that; the thread that waits elsewhere calls it.
   void progress();
   void watch_peers(LaneRound& round);
-  // Returns the descriptors that may wake a sleeping thread; none if a message is here already.
-  std::vector<pollfd> awaited_descriptors();
+  // Returns the descriptors that may wake a sleeping thread; none if a message is here already. Sets `is_short` if the
+  // kernel lacks memory for a message.
+  std::vector<pollfd> awaited_descriptors(bool& is_short);
   void check_hosts();
   void check_descriptors();
 

@@ -65,9 +65,20 @@ class Shortage : public testing::Test {
     here_ = Descriptor(ends[0]);
     there_ = Descriptor(ends[1]);
   }
-  IoResult written() const {
-    iovec part{page_.span().data(), page_.span().size()};
-    return write(here_, {&part, 1});
+  // Repeats an attempt until it moves bytes or fails, as a waiting thread does.
+  template <class Attempt>
+  static IoResult repeated(const Attempt& attempt) {
+    for (;;) {
+      const IoResult moved = attempt();
+      if (moved.bytes > 0 || moved.is_over) return moved;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  IoResult written() {
+    return repeated([this] {
+      iovec part{page_.span().data(), page_.span().size()};
+      return write(here_, {&part, 1}, shortage_);
+    });
   }
   std::jthread given_soon() const {
     return std::jthread([this] {
@@ -79,7 +90,16 @@ class Shortage : public testing::Test {
   LackingPage page_;
   Descriptor here_;
   Descriptor there_;
+  PageShortage shortage_;
 };
+
+TEST_F(Shortage, BlocksNoThread) {
+  iovec part{page_.span().data(), page_.span().size()};
+  const IoResult moved = write(here_, {&part, 1}, shortage_);
+  EXPECT_EQ(moved.bytes, 0U);
+  EXPECT_FALSE(moved.is_over);
+  EXPECT_TRUE(shortage_.is_on());
+}
 
 TEST_F(Shortage, OfPagesEndsNoConnectionThatIsWrittenTo) {
   const std::jthread soon = given_soon();
@@ -89,7 +109,7 @@ TEST_F(Shortage, OfPagesEndsNoConnectionThatIsWrittenTo) {
 TEST_F(Shortage, OfPagesEndsNoConnectionThatIsRead) {
   ASSERT_EQ(::send(there_.get(), "abc", 3, 0), 3);
   const std::jthread soon = given_soon();
-  ASSERT_EQ(read(here_, page_.span()).bytes, 3U);
+  ASSERT_EQ(repeated([this] { return read(here_, page_.span(), shortage_); }).bytes, 3U);
   EXPECT_EQ(page_.span()[2], std::byte{'c'});
 }
 
