@@ -17,7 +17,7 @@ namespace lockstep {
 namespace detail {
 
 class CommunicatorCore;
-// Allocates the same memory as CommunicatorCore::allocate(); throws Error usage if core is null.
+// Allocates the same memory as CommunicatorFactory::allocate(); throws Error usage if core is null.
 node::SymmetricPart allocate_symmetric(CommunicatorCore* core, std::size_t count, std::size_t element_bytes,
                                        Origin origin);
 
