@@ -82,7 +82,7 @@ VariableRules::VariableRules(VariableOptions options, Strategy::VariablePlacemen
 }
 
 void VariableRules::refuse_part(std::string_view call) const {
-  throw Error(Code::usage, text(call, "() of ", quoted(), " by who has no part of its own of it"),
+  throw Error(Code::usage, text(call, "() of ", quoted(), " in a thread that has no component of it"),
               "call it in a replica's function, or in update()");
 }
 
