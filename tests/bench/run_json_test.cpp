@@ -221,7 +221,8 @@ TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
   EXPECT_TRUE(holds(damaged("/rows/0", 7), "a.json: rows[0] is not an object"));
   EXPECT_TRUE(holds(damaged("/rows/0/limit", "mem"), "rows[0].limit is not an object"));
   for (const double absurd : {-1.0, 1e-320, 1e308})
-    EXPECT_TRUE(holds(damaged("/rows/0/time_us/median", absurd), "rows[0].time_us.median is not a measured time")) << absurd;
+    EXPECT_TRUE(holds(damaged("/rows/0/time_us/median", absurd), "rows[0].time_us.median is not a measured time"))
+        << absurd;
   EXPECT_TRUE(holds(damaged("/links/1/b", 4), "links[1] is not a pair of 4 ranks"));
   EXPECT_TRUE(holds(damaged("/links/1/b", 0), "links[1] is not a pair of 4 ranks"));
   EXPECT_TRUE(holds(damaged("/links/1/why", 4), "links[1].why is not a text"));

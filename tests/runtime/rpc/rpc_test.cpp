@@ -66,7 +66,8 @@ TEST(Rpc, OfAnotherLayerAndOtherAddressesIsRefused) {
   refusal([] { Client::create("", "localhost:1"); }, Code::usage);
   for (const char* address :
        {"", "localhost", ":1", "localhost:", "localhost:x", "localhost:123456", "localhost:65536"})
-    EXPECT_NE(refusal([&] { Client::create("grpc", address); }, Code::usage).find("is not an address"), std::string::npos);
+    EXPECT_NE(refusal([&] { Client::create("grpc", address); }, Code::usage).find("is not an address"),
+              std::string::npos);
   if (!is_available()) {
     EXPECT_NE(refusal([] { RpcServer::create("grpc", "localhost:0"); }, Code::usage).find("has no gRPC"),
               std::string::npos);
