@@ -201,7 +201,7 @@ def compile_and_judge(layer, text, really=False):
         return violations(f"{layer}/planted.cpp", words)
 
 
-SECONDS_FOR_CHANGED = 90
+SECONDS_FOR_CHANGED = 45
 
 
 def compiles_alone(header, ends):
