@@ -30,12 +30,12 @@ ConnectionState PeerConnections::state(int peer, std::uint32_t channel) const {
   return found == peers_.end() ? ConnectionState::none : found->second.states[channel];
 }
 
-void PeerConnections::connect(int peer, std::uint32_t channel) {
+void PeerConnections::connect(int peer, std::uint32_t channel, bool is_optional) {
   if (peers_[peer].states[channel] != ConnectionState::none || failures_.has_left(peer)) return;
-  start(peer, channel, members_.is_on_this_host(peer));
+  start(peer, channel, members_.is_on_this_host(peer), is_optional);
 }
 
-void PeerConnections::start(int peer, std::uint32_t channel, bool is_near) {
+void PeerConnections::start(int peer, std::uint32_t channel, bool is_near, bool is_optional) {
   ConnectionState& state = peers_[peer].states[channel];
   const ListeningAddress& address = members_.address_of(peer);
   int error = 0;
@@ -43,9 +43,10 @@ void PeerConnections::start(int peer, std::uint32_t channel, bool is_near) {
   if (!socket && is_exhausted(error) && acceptor_.make_room()) socket = tcp::connect(address, is_near, error);
   if (!socket && is_exhausted(error)) {
     state = ConnectionState::none;
-    return retries_.add_shortage(peer, channel, error);
+    if (!is_optional) retries_.add_shortage(peer, channel, error);
+    return;
   }
-  if (!socket && is_near) return start(peer, channel, false);
+  if (!socket && is_near) return start(peer, channel, false, is_optional);
   if (!socket) return fail(peer, channel, error);
   retries_.end_shortage();
   state = ConnectionState::connecting;

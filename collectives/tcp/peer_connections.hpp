@@ -34,8 +34,8 @@ class PeerConnections {
   PeerConnections(Tcp::Shared& shared, const TcpMembers& members, PeerFailures& failures, EventPoll& poll);
 
   ConnectionState state(int peer, std::uint32_t channel) const;
-  // Connects, if neither side has.
-  void connect(int peer, std::uint32_t channel);
+  // Connects, if neither side has. A connection that is optional is not made without a free descriptor.
+  void connect(int peer, std::uint32_t channel, bool is_optional = false);
   // Marks a connection as ended.
   void set_over(int peer, std::uint32_t channel) { peers_[peer].states[channel] = ConnectionState::over; }
   // Accepts no more data connections, and retries none.
@@ -43,6 +43,8 @@ class PeerConnections {
 
   // Answers the callers that have come, and returns the next connection that is made thereby.
   std::optional<OpenedConnection> accept_next();
+  // Closes the connections of callers that have come and have no answer, so that they call again.
+  void drop_callers() { introduced_.clear(); }
   // Advances the handshake of an outgoing connection. Returns the connection once it is made.
   std::optional<OpenedConnection> advance(int socket);
   // Connects again to peers that could not be reached, if the time has come.
@@ -71,7 +73,7 @@ class PeerConnections {
     bool is_near;
   };
 
-  void start(int peer, std::uint32_t channel, bool is_near);
+  void start(int peer, std::uint32_t channel, bool is_near, bool is_optional = false);
   void fail(int peer, std::uint32_t channel, int error);
   bool accepts(int peer, std::uint32_t channel);
   OpenedConnection opened(int peer, std::uint32_t channel, Descriptor socket);

@@ -123,13 +123,17 @@ void watch_host(const Descriptor& socket, std::chrono::milliseconds silence);
 // that does not exist.
 class PageShortage {
  public:
-  // True if the operation that failed may be tried again: for 3 s, and only if the process may use the memory.
+  // True if the operation that failed may be tried again: for 3 s, and only if the process may use the memory. Time in
+  // which nobody tried does not count.
   template <class MayUse>
   bool goes_on(const MayUse& may_use) {
     constexpr std::chrono::seconds longest{3};
+    constexpr std::chrono::seconds longest_pause{1};
     const auto now = std::chrono::steady_clock::now();
-    if (!since_ && !may_use()) return false;
-    if (!since_) since_ = now;
+    const bool is_new = !since_ || now - tried_at_ > longest_pause;
+    if (is_new && !may_use()) return false;
+    if (is_new) since_ = now;
+    tried_at_ = now;
     return now - *since_ <= longest;
   }
   void end() { since_.reset(); }
@@ -137,6 +141,7 @@ class PageShortage {
 
  private:
   std::optional<std::chrono::steady_clock::time_point> since_;
+  std::chrono::steady_clock::time_point tried_at_;
 };
 
 // Reads without blocking. No bytes and no end mean that nothing has come yet, or that the kernel lacks memory for the

@@ -135,7 +135,12 @@ void TcpTransport::handle_event(int descriptor, const EventKey& key, std::uint32
     case EventSource::acceptor:
       return shared_->acceptor.progress();
     case EventSource::incoming:
-      while (auto opened = connections_.accept_next()) open(std::move(*opened));
+      try {
+        while (auto opened = connections_.accept_next()) open(std::move(*opened));
+      } catch (...) {
+        connections_.drop_callers();  // no event would bring them back
+        throw;
+      }
       return;
     case EventSource::handshake:
       if (auto opened = connections_.advance(descriptor)) open(std::move(*opened));
@@ -174,7 +179,7 @@ void TcpTransport::watch_peers(LaneRound& round) {
   if (round.begun == Clock::time_point{}) round.begun = now;
   if (now - round.begun < watched_after) return;
   round.is_watched = true;
-  for (const int each : round.peers) connections_.connect(each, control_channel);
+  for (const int each : round.peers) connections_.connect(each, control_channel, true);
 }
 
 std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {

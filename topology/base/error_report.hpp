@@ -21,7 +21,8 @@ ErrorReport report_of(const Error& error);
 // Appends a report to a message.
 void put(Writer& to, const ErrorReport& report);
 // Reads a report, and trusts no byte. The code is `internal` if this build does not know it. The text is printable, and
-// at most 4000 bytes of it are kept. Throws Error bad_message if the message is too short.
+// at most 16,000 bytes of it are kept, which name thousands of ranks. Throws Error bad_message if the message is too
+// short.
 ErrorReport get_error_report(Reader& from);
 
 }  // namespace lockstep
