@@ -14,7 +14,7 @@ namespace lockstep::exchange_rules {
 
 // Are the remedies of a mismatch, of a stall, and of a failure of another member.
 inline constexpr std::string_view mismatch_remedy = "make the same calls in the same order on all members";
-inline constexpr std::string_view stall_remedy = "check those members; LOCKSTEP_TIMEOUT sets the limit";
+inline constexpr std::string_view stall_remedy = "run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit";
 inline constexpr std::string_view member_remedy = "see that rank's own error";
 inline constexpr std::string_view process_remedy = "see that process's own error";
 

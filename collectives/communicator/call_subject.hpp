@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names the subject of a call beyond its counts.
+// Holds what members compare besides the counts of a call.
 #pragma once
 
 #include <cstdint>
 
 namespace lockstep::detail {
 
-// Says more of a call than its counts do, for members to compare: the shapes of its tensors, the variable that it
-// changes. 0: nothing.
+// Holds two hashes for members to compare: of the shapes of a call's tensors, and of the variable that it changes. 0
+// means none.
 struct CallSubject {
   std::uint64_t layout = 0;
   std::uint64_t variable = 0;

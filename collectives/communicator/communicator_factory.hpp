@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes new objects together with the other members: smaller communicators, and memory for collectives.
+// Makes new objects together with the other members: other communicators, and memory for collectives.
 #pragma once
 
 #include <functional>

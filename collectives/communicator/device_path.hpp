@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares the path by which GPUs run calls. It is all that the core of a communicator knows of GPUs. The build
-// chooses a file that implements it, or no_device_path.cpp.
+// links make_device_path.cpp, which returns a GpuPath, or no_device_path.cpp.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,8 @@
 
 namespace lockstep::detail {
 
-// Reports a member's failure to the members that wait for it in the exchange, which do not hear the engine.
+// Runs functions in which members make something together. If one member fails, it tells those that wait in the
+// exchange, because they do not hear the engine.
 class JointSetup {
  public:
   explicit JointSetup(Membership& members) : members_(members) {}

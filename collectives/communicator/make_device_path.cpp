@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the path by NCCL, levels and streams. A program without GPUs has no_device_path.cpp instead.
+// Makes the path by NCCL, levels and streams. Builds without CUDA and without tests have no_device_path.cpp instead.
 #include "collectives/communicator/gpu_path.hpp"
 
 namespace lockstep::detail {

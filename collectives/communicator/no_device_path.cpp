@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for make_device_path.cpp in builds without CUDA: the host runs all calls.
+// Stands in for make_device_path.cpp in builds without CUDA and without tests: the host runs all calls.
 #include "collectives/communicator/device_path.hpp"
 #include "collectives/communicator/membership.hpp"
 #include "collectives/gpu/memory.hpp"

@@ -31,13 +31,13 @@ class RepeatedCalls {
   };
   struct Result {
     bool has_run = false;
-    // Is the place for this call, if it has not run; null if the call needs more checks than counts and addresses.
+    // Points to the entry in which to remember the call; null if it has run, or must be checked each time.
     RepeatedCall* place = nullptr;
   };
 
   RepeatedCalls(Membership& members, const DevicePath& device_path) : members_(members), device_path_(device_path) {}
 
-  // Runs the request if an equal call was made before. `subject` is a hash of the calls' subject. Calls for which
+  // Runs the request if an equal call was made before. `subject` is a hash of the call's subject. Calls for which
   // members ask each other where the data is are not run here.
   Result run(const CallRequest& request, std::uint64_t subject);
   // Keeps the checked and planned call of the request.

@@ -19,22 +19,22 @@ struct FailureCause {
   ErrorReport reason;
 };
 
-// Returns the cause that an Error is.
+// Returns the cause for an Error.
 FailureCause cause_of(const Error& error);
-// Returns the cause that the exception in flight is. `during` names the operation that was being advanced; null means
+// Returns the cause for the current exception. `during` names the operation that was being advanced; null means
 // none. `rank` is this member's.
 FailureCause cause_in_flight(const Operation* during, int rank);
 
-// Keeps the first failure. Only has_failed() may be called by any thread.
+// Keeps the first failure. Any thread may call has_failed(), and reason() once that is true.
 class FailureState {
  public:
   // Records a failure. Must not be called twice.
   void set(FailureCause cause) noexcept {
-    has_failed_.store(true, std::memory_order_relaxed);
     error_ = std::move(cause.error);
     reason_ = std::move(cause.reason);
+    has_failed_.store(true, std::memory_order_release);
   }
-  bool has_failed() const { return has_failed_.load(std::memory_order_relaxed); }
+  bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   // Returns nothing before the failure.
   const std::optional<ErrorReport>& reason() const { return reason_; }
   // Throws the failure if there is one. The first throw is the error itself; later ones are Error poisoned, which names

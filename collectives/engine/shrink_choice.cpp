@@ -45,9 +45,10 @@ std::optional<ShrinkDecision> ShrinkConsensus::choose() {
   const IndexSet absent = missing();
   const IndexSet all = fates_.here();
   const auto stalled = [&](std::string_view reason) {
-    return ShrinkDecision{.code = Code::stall,
-                          .why = text("waited ", format_duration(timer_.patience().limit), " in ", title(), ": ",
-                                      reason, " -> check those members; LOCKSTEP_TIMEOUT sets the limit")};
+    return ShrinkDecision{
+        .code = Code::stall,
+        .why = text("waited ", format_duration(timer_.patience().limit), " in ", title(), ": ", reason,
+                    " -> run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit")};
   };
   if (!absent.empty()) {
     if (!timer_.is_late()) return std::nullopt;
@@ -116,7 +117,7 @@ void ShrinkConsensus::give_up_if_stuck() {
     give_up(Code::stall, text("waited ", format_duration(timer_.waited()), " in ", title(), ": ",
                               absent.empty() ? text("rank ", all.to_string(), " came, and too few of them answer")
                                              : text("rank ", absent.to_string(), " did not come"),
-                              " -> check those members; LOCKSTEP_TIMEOUT sets the limit"));
+                              " -> run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit"));
   }
 }
 

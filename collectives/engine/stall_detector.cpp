@@ -72,13 +72,13 @@ void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration
   if (now - quiet.asked < soon) return;  // leaves the members time to answer
   if (reaches(limit, {})) {
     throw Error(Code::stall, describe_wait(operation, lasted),
-                limit != patience_.limit ? "check those members; the program has set this call's limit"
-                                         : "check those members; LOCKSTEP_TIMEOUT sets the limit");
+                limit != patience_.limit ? "run `lockstep stat` on their hosts; the program has set this call's limit"
+                                         : "run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit");
   }
   if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
   log_.warn(text(id(Code::stall), " a wait is long: ", describe_wait(operation, lasted),
-                 limit == Duration{} ? "; it goes on" : text("; it goes on until ", format_duration(limit)),
-                 " -> check those members"));
+                 limit == Duration{} ? "; it has no limit" : text("; the call fails at ", format_duration(limit)),
+                 " -> run `lockstep stat` on their hosts"));
 }
 
 // Throws if a member of the node is in another call. Such a member usually says which call when it is asked. But the

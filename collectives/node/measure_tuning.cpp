@@ -148,7 +148,7 @@ class TuningProbe {
     }
     if (lasted < std::chrono::duration<double>(waiting_.limit_seconds)) return;
     throw Error(Code::stall, text("measuring this node's memory: ranks ", work_.missing().to_string(), " did not come"),
-                "check those members; LOCKSTEP_TIMEOUT sets the limit");
+                "run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit");
   }
 
   Tuning best_guess() const { return guessed_tuning(room_.size()); }

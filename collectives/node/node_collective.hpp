@@ -56,11 +56,11 @@ class NodeCollective {
     call_.input = input;
     call_.output = static_cast<std::byte*>(call_.call->output);
     call_.call_tag = call_tag;
+    is_done_ = false;
     if (!is_single) {
       is_done_ = small_sum_.repeat(looks);
       return;
     }
-    is_done_ = false;
     single_.repeat();
     advance(looks);
   }
