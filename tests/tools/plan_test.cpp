@@ -70,7 +70,8 @@ TEST(PlanText, TermsAddUpToThePredictedTimeAndConstantsHaveAProvenance) {
   EXPECT_TRUE(std::regex_search(all, std::regex("\n  network rate +1250  bytes/us +not measured\n"))) << all;
   EXPECT_FALSE(holds(printed(words), "turn_waits"));
   asked.emplace_back("--json");
-  for (const auto& each : nlohmann::json::parse(printed(asked)).at("candidates")) {
+  const nlohmann::json answer = nlohmann::json::parse(printed(asked));
+  for (const auto& each : answer.at("candidates")) {
     if (!each.contains("terms_us") || each.at("predicted_us") == 0) continue;
     const auto& terms = each.at("terms_us");
     const auto us = [&](const char* name) { return terms.at(name).get<double>(); };
