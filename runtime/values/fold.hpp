@@ -83,6 +83,7 @@ Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
 // Returns the axes from the last to the first, so that removing one keeps the numbers of the others.
 inline std::vector<int> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
   std::vector<int> all;
+  all.reserve(axes.size());
   for (const int axis : axes) all.push_back(shape.find(axis));
   std::sort(all.begin(), all.end(), std::greater<>());
   all.erase(std::unique(all.begin(), all.end()), all.end());
