@@ -6,6 +6,7 @@
 
 #include "collectives/communicator/call_staging.hpp"
 #include "collectives/communicator/gpu_wait.hpp"
+#include "collectives/mix_hash.hpp"
 #include "collectives/node/gpu_path.hpp"
 #include "topology/base/progress_hooks.hpp"
 
@@ -99,8 +100,7 @@ std::shared_ptr<DeviceCall> GpuPath::bind_all(std::span<const CheckedRequest> re
     if (device == GpuCall::anywhere) device = its;
     if (its != GpuCall::anywhere && its != device) device = gpu::MemoryLocation::host;
     call->steps.push_back(step_of(request, spec));
-    counts = (counts ^ spec.count) * 0xff51afd7ed558ccdU;
-    counts ^= counts >> 33U;
+    counts = mix_hash(counts, spec.count);
   }
   call->vote = votes_.plan_for(whole.spec, has_stream ? "where the tensors are, in a stream" : "where the tensors are",
                                {.vote = PlanChoice::Vote::tensor_locations, .tensor_hash = counts});

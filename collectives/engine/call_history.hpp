@@ -12,15 +12,10 @@
 #include "collectives/engine/communicator_identity.hpp"
 #include "collectives/engine/control_message.hpp"
 #include "collectives/engine/operation.hpp"
+#include "collectives/mix_hash.hpp"
 #include "collectives/node/call.hpp"
 
 namespace lockstep {
-
-// Mixes a value into a hash.
-constexpr std::uint64_t mix_hash(std::uint64_t value, std::uint64_t more) {
-  value = (value ^ more) * 0xff51afd7ed558ccdU;
-  return value ^ value >> 33U;
-}
 
 // Describes one call. `origin` is the line of the program that made the call.
 struct CallRecord {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the rules that all transports share: the rounds that are refused, and the errors of messages with another
-// length than their receive.
+// Holds what all transports share: the errors of refused rounds and of a message whose length differs from its
+// receive's, and two conversions.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "topology/exchange.hpp"
+#include "topology/exchange_rules.hpp"
 
 namespace lockstep::shrinking {
 
@@ -45,8 +46,7 @@ class TurnTimer {
   }
   // Returns true once in a turn: when it is time for the warning.
   bool is_time_to_warn() {
-    const bool warns = patience_.warn > Duration{} && (!has_limit() || patience_.warn < patience_.limit);
-    if (warned_ || !warns || waited() < patience_.warn) return false;
+    if (warned_ || !exchange_rules::warns_first(patience_) || waited() < patience_.warn) return false;
     warned_ = true;
     return true;
   }

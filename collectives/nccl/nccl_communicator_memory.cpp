@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles memory that NCCL knows. All members must give NCCL the same parts of it. If they do not, or NCCL does not
 // know the call's memory, data goes through scratch memory in the same stream.
+#include "collectives/mix_hash.hpp"
 #include "collectives/nccl/nccl_communicator_parts.hpp"
 
 namespace lockstep::nccl {
@@ -28,11 +29,6 @@ bool takes_same_memory(const Spec& spec, bool knows_both) {
     default:
       return is_exchange(spec.collective) && !is_rooted(spec.collective) && knows_both && !spec.in_place;
   }
-}
-
-std::uint64_t mix(std::uint64_t value, std::uint64_t more) {
-  value = (value ^ more) * 0xff51afd7ed558ccdU;
-  return value ^ value >> 33U;
 }
 
 }  // namespace
@@ -64,7 +60,7 @@ std::uint64_t NcclCommunicator::places_of(std::span<const NcclCall> steps) const
     const void* const input = step.spec.collective == Collective::broadcast ? step.output : step.input;
     for (const void* const each : {input, static_cast<const void*>(step.output)}) {
       const RegisteredMemory::RegisteredAddress place = registered_->find(each);
-      bits = mix(mix(bits, place.number), place.offset);
+      bits = mix_hash(mix_hash(bits, place.number), place.offset);
     }
   }
   return bits;

@@ -265,81 +265,97 @@ TEST(Simulate, WhatIsNotFitForOneMemoryIsRefusedThere) {
   EXPECT_TRUE(is_refused(problem, {zero, one}, "counts a contribution twice"));
 }
 
-// Both members of a node do the same right step, but for the one that `spoil` has changed for member 1 or for both.
-TEST(Simulate, MembersOfANodeWorkTogether) {
-  const Problem problem{.size = 2, .count = 4};
+// Two members of a node do the same right step, an all_reduce of four elements, until a test changes it.
+struct NodeSteps : testing::Test {
   using Steps = std::vector<IntraNodeStep>;
-  const Steps right = {
-      {.collective = Collective::all_reduce, .members = {0, 1}, .from = input(0, 4), .to = output(0, 4)}};
-  const auto schedule = [](const Steps& steps) {
-    Schedule all{.rounds = {{.near = steps}}, .scratch = 8};
-    return all;
-  };
-  const auto spoilt = [&](bool both, const std::function<void(Steps&)>& spoil, std::string_view why) {
+
+  static Schedule schedule(const Steps& steps) { return {.rounds = {{.near = steps}}, .scratch = 8}; }
+  // Whether the steps are refused if `spoil` has changed those of member 1, or of both members.
+  testing::AssertionResult is_refused_for(bool both, const std::function<void(Steps&)>& spoil,
+                                          std::string_view why) const {
     Steps other = right;
     spoil(other);
     return is_refused(problem, {schedule(both ? other : right), schedule(other)}, why);
-  };
+  }
+  testing::AssertionResult is_refused_for_one(const std::function<void(Steps&)>& spoil, std::string_view why) const {
+    return is_refused_for(false, spoil, why);
+  }
+  testing::AssertionResult is_refused_for_both(const std::function<void(Steps&)>& spoil, std::string_view why) const {
+    return is_refused_for(true, spoil, why);
+  }
+  static std::function<void(Steps&)> blocks(Collective collective, const Blocks& cut) {
+    return [=](Steps& all) {
+      all[0].collective = collective;
+      all[0].blocks = cut;
+    };
+  }
+
+  const Problem problem{.size = 2, .count = 4};
+  const Steps right = {
+      {.collective = Collective::all_reduce, .members = {0, 1}, .from = input(0, 4), .to = output(0, 4)}};
+};
+
+TEST_F(NodeSteps, OfBothMembersAreProven) {
   const Proof proof = prove(problem, Schedules{schedule(right), schedule(right)});
   EXPECT_EQ(proof.fault, "");
   EXPECT_TRUE(proof.balanced);
-  EXPECT_TRUE(spoilt(
-      true,
-      [](Steps& all) {
-        all[0].members = {0, 1, 7};
-      },
-      "is in a node with member 7"));
-  EXPECT_TRUE(spoilt(
-      false, [](Steps& all) { all[0].members = {0}; }, "is not in its own node"));
-  EXPECT_TRUE(spoilt(
-      false, [](Steps& all) { all.push_back(all[0]); }, "does not as much in its node"));
-  EXPECT_TRUE(spoilt(
-      false, [](Steps& all) { all[0].collective = Collective::scan; }, "does not the same in its node"));
-  EXPECT_TRUE(spoilt(
-      false, [](Steps& all) { all[0].to = input(0, 4); }, "writes its input"));
-  EXPECT_TRUE(spoilt(
-      true, [](Steps& all) { all[0].to = output(1, 4); }, "out[1,5) lies outside"));
-  EXPECT_TRUE(spoilt(
-      true, [](Steps& all) { all[0].from = scratch(0, 4); }, "gives what nobody has set"));
+}
+
+TEST_F(NodeSteps, NeedTheSameMembersAndCalls) {
+  const auto seventh = [](Steps& all) { all[0].members = {0, 1, 7}; };
+  EXPECT_TRUE(is_refused_for_both(seventh, "is in a node with member 7"));
+  const auto alone = [](Steps& all) { all[0].members = {0}; };
+  EXPECT_TRUE(is_refused_for_one(alone, "is not in its own node"));
+  const auto twice = [](Steps& all) { all.push_back(all[0]); };
+  EXPECT_TRUE(is_refused_for_one(twice, "does not as much in its node"));
+  const auto scan = [](Steps& all) { all[0].collective = Collective::scan; };
+  EXPECT_TRUE(is_refused_for_one(scan, "does not the same in its node"));
+  EXPECT_TRUE(is_refused(problem, {schedule(right), Schedule{}}, "waits for ever for the others of its node"));
+  Schedule more = schedule(right);
+  more.rounds[0].times = 2;
+  EXPECT_TRUE(is_refused(problem, {more, more}, "does something else in a round of its node"));
+}
+
+TEST_F(NodeSteps, ReadAndWriteOnlyTheirOwnRanges) {
+  const auto into_input = [](Steps& all) { all[0].to = input(0, 4); };
+  EXPECT_TRUE(is_refused_for_one(into_input, "writes its input"));
+  const auto outside = [](Steps& all) { all[0].to = output(1, 4); };
+  EXPECT_TRUE(is_refused_for_both(outside, "out[1,5) lies outside"));
+  const auto unset = [](Steps& all) { all[0].from = scratch(0, 4); };
+  EXPECT_TRUE(is_refused_for_both(unset, "gives what nobody has set"));
   const auto overlap = [](Steps& all) {
     all[0].from = scratch(0, 4);
     all[0].to = scratch(1, 4);
   };
-  EXPECT_TRUE(spoilt(true, overlap, "gives what is written meanwhile"));
-  EXPECT_TRUE(spoilt(
-      true, [](Steps& all) { all[0].to = output(0, 3); }, "which gives 4"));
-  const auto shift = [](Steps& all) {
-    all[0].from = input(1, 3);
-    all[0].to = output(0, 3);
-  };
-  Steps shifted = right;
-  shift(shifted);
-  Steps plain = shifted;
+  EXPECT_TRUE(is_refused_for_both(overlap, "gives what is written meanwhile"));
+}
+
+TEST_F(NodeSteps, CombineEachElementOnceAtItsPosition) {
+  const auto shorter = [](Steps& all) { all[0].to = output(0, 3); };
+  EXPECT_TRUE(is_refused_for_both(shorter, "which gives 4"));
+  Steps plain = right;
   plain[0].from = input(0, 3);
+  plain[0].to = output(0, 3);
+  Steps shifted = plain;
+  shifted[0].from = input(1, 3);
   EXPECT_TRUE(is_refused(problem, {schedule(plain), schedule(shifted)}, "combines elements of different positions"));
   const auto again = [](Steps& all) {
     all.push_back(all[0]);
     all[1].from = output(0, 4);
   };
-  EXPECT_TRUE(spoilt(true, again, "a node counts a contribution twice"));
-  const auto blocks = [](Collective collective, const Blocks& cut) {
-    return [=](Steps& all) {
-      all[0].collective = collective;
-      all[0].blocks = cut;
-    };
-  };
-  EXPECT_TRUE(spoilt(true, blocks(Collective::reduce_scatter_v, Blocks::even(4, 1)), "has not a block for each"));
-  const auto cut_short = [&](Steps& all) {
+  EXPECT_TRUE(is_refused_for_both(again, "a node counts a contribution twice"));
+}
+
+TEST_F(NodeSteps, HaveABlockForEachMember) {
+  EXPECT_TRUE(
+      is_refused_for_both(blocks(Collective::reduce_scatter_v, Blocks::even(4, 1)), "has not a block for each"));
+  const auto cut_short = [](Steps& all) {
     blocks(Collective::reduce_scatter_v, Blocks::even(2, 2))(all);
     all[0].from = input(0, 3);
     all[0].to = output(0, 2);
   };
-  EXPECT_TRUE(spoilt(true, cut_short, "gives too little"));
-  EXPECT_TRUE(spoilt(true, blocks(Collective::all_gather_v, Blocks::even(6, 2)), "takes too much"));
-  EXPECT_TRUE(is_refused(problem, {schedule(right), Schedule{}}, "waits for ever for the others of its node"));
-  Schedule more = schedule(right);
-  more.rounds[0].times = 2;
-  EXPECT_TRUE(is_refused(problem, {more, more}, "does something else in a round of its node"));
+  EXPECT_TRUE(is_refused_for_both(cut_short, "gives too little"));
+  EXPECT_TRUE(is_refused_for_both(blocks(Collective::all_gather_v, Blocks::even(6, 2)), "takes too much"));
 }
 
 TEST(Simulate, PeersAreOtherMembersAndEverybodyHasASchedule) {
