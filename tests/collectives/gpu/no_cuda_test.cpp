@@ -79,14 +79,21 @@ TEST(NoCuda, RefusesStreamsOfGpusButTheDefaultOne) {
   });
 }
 
+// In the node's memory, and packed for messages; two types are two calls.
 TEST(NoCuda, BatchesGoByTheHost) {
-  with_members(2, [](Communicator& world) {
-    std::vector<std::vector<float>> tensors(3, std::vector<float>(100, 1.0F));
-    Batch batch(world);
-    for (auto& each : tensors) batch.all_reduce(each, sum);
-    batch.run();
-    for (const auto& each : tensors) EXPECT_EQ(each, std::vector<float>(100, 2.0F));
-  });
+  for (const bool node_memory : {true, false}) {
+    const auto body = [](Communicator& world) {
+      std::vector<std::vector<float>> tensors(3, std::vector<float>(100, 1.0F));
+      std::vector<int> counts(50, 1);
+      Batch batch(world);
+      for (auto& each : tensors) batch.all_reduce(each, sum);
+      batch.all_reduce(counts, sum);
+      batch.run();
+      for (const auto& each : tensors) EXPECT_EQ(each, std::vector<float>(100, 2.0F));
+      EXPECT_EQ(counts, std::vector<int>(50, 2));
+    };
+    with_members(2, body, {.node_memory = node_memory});
+  }
 }
 
 // As docs/gpu.md has it: what NCCL lacks is composed of at most so many members' parts.
