@@ -17,14 +17,17 @@ Core::Core(Transport& transport, CommunicatorIdentity identity, Patience patienc
       history_(identity_, transport.generation()),
       departed_(identity_),
       publisher_(identity_, log_, is_seen),
-      stalls_(identity_, transport, {operations_, runner_, agreement_, departed_}, publisher_, log_, patience) {}
+      stalls_(identity_, transport, {operations_, runner_, agreement_, departed_}, publisher_, log_, patience),
+      failure_(identity_, log_, {transport, runner_, operations_, publisher_}),
+      dispatcher_(identity_, {transport, operations_, agreement_, history_, departed_, publisher_, stalls_, failure_}) {
+}
 
 Core::~Core() {
-  if (keeps_memory_) operations_.keep_memory();
+  if (failure_.keeps_memory()) operations_.keep_memory();
 }
 
 CallTicket Core::start(const Call& call) {
-  check_usable();
+  failure_.check();
   if (call.plan->size != identity_.size || call.plan->index != identity_.rank)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", identity_.name, '"'));
   PlanEntry& entry = plans_.prepare(call.plan);
@@ -38,7 +41,7 @@ CallTicket Core::start(const Call& call) {
   operation.agreements_missing = operation.agreements_held = 0;
   operation.state = OperationState::flying;
   guarded([&] {
-    listen();
+    dispatcher_.receive();
     if (failure_.has_failed()) return;
     operations_.activate(operation);
     begin(operation, entry);
@@ -188,7 +191,7 @@ bool Core::turn(bool listening) {
   runner_.end_if_given_up();
   guarded([&] {
     const std::vector<Operation*>& active = operations_.active();
-    if (listening || std::ranges::any_of(active, &Operation::is_agreeing)) moved = listen();
+    if (listening || std::ranges::any_of(active, &Operation::is_agreeing)) moved = dispatcher_.receive();
     for (Operation* operation : active) moved |= operation->agreements_held != 0 && send_off(*operation);
     for (Operation* operation : active) moved |= move(*operation);
   });
@@ -216,6 +219,45 @@ void Core::watch(const CallTicket& ticket, Duration now) {
   Operation& operation = operation_of(ticket);
   if (operation.state != OperationState::flying) return;
   guarded([&] { stalls_.watch(operation, now); });
+}
+
+void Core::drop(const CallTicket& ticket) noexcept {
+  guarded([&] {
+    Operation& operation = operation_of(ticket);
+    if (!failure_.has_failed()) {
+      const std::string at = place(operation.call.origin);
+      failure_.fail_unfinished(text("the request of ", describe(operation), " on \"", identity_.name,
+                                    at.empty() ? "\"" : text("\", started at ", at, ',')),
+                               " was destroyed before it was waited for", "keep every request, and wait for it");
+    }
+    operations_.release(operation);
+  });
+  operations_.sweep();
+}
+
+void Core::leave() noexcept {
+  Bytes last_message;
+  guarded([&] {
+    if (!failure_.has_failed() && !operations_.is_idle()) {
+      const std::size_t count = operations_.active().size();
+      const Operation& first = *operations_.active().front();
+      failure_.fail_unfinished(text("the communicator \"", identity_.name, '"'),
+                               text(" was destroyed with ", count, count == 1 ? " call" : " calls",
+                                    " in flight, first ", describe(first), " started at ", place(first.call.origin)),
+                               "wait for every request before the communicator ends");
+    }
+    if (failure_.has_failed()) return;  // the others already know that it failed
+    constexpr std::uint64_t told = 4;   // for members that wait in a different call
+    last_message = to_bytes(LeaveMessage{history_.last_started(), history_.describe_last(told)});
+  });
+  guarded([&] { transport_.leave(last_message); });
+}
+
+std::vector<Transport::SmallMessage> Core::begin_shrinking() {
+  failure_.refuse(Error(Code::peer_failed,
+                        text("rank ", identity_.rank, " makes a smaller communicator of \"", identity_.name, '"'),
+                        "shrink() on all members"));
+  return dispatcher_.take_survive_messages();
 }
 
 }  // namespace lockstep

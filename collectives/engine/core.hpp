@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements all of an engine except waiting: calls under way, agreement, answers, failure. It has no clock and never
-// blocks; the caller passes the time. So the same code runs with the real clock, and with a fake clock in tests. Two
-// threads must not use a Core at once. Engine makes sure of that.
+// Implements all of an engine except waiting: calls under way, agreement, control messages, failure. It has no clock
+// and never blocks; the caller passes the time. So the same code runs with the real clock, and with a fake clock in
+// tests. Two threads must not use a Core at once. Engine makes sure of that.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,9 @@
 #include "collectives/engine/agreement.hpp"
 #include "collectives/engine/call_history.hpp"
 #include "collectives/engine/communicator_identity.hpp"
+#include "collectives/engine/control_dispatcher.hpp"
 #include "collectives/engine/departed_members.hpp"
-#include "collectives/engine/failure_state.hpp"
+#include "collectives/engine/failure_handler.hpp"
 #include "collectives/engine/operation_table.hpp"
 #include "collectives/engine/plan_cache.hpp"
 #include "collectives/engine/runner.hpp"
@@ -45,9 +46,6 @@ class Core {
   bool turn(bool listening);
   // Returns true if the call is finished, or if the communicator has failed. Throws Error usage for a spent ticket.
   bool is_over(const CallTicket& ticket) const;
-  // Throws the failure if the communicator has failed. The first throw is the error itself; later ones are Error
-  // poisoned.
-  void check_usable() { failure_.check(identity_.name); }
   // Spends the ticket of a call that is over. Throws the failure if the call failed.
   void take(const CallTicket& ticket);
   // Reacts to a wait in which nothing moved. Depending on the time, it asks the missing members, warns, or fails the
@@ -55,9 +53,6 @@ class Core {
   void watch(const CallTicket& ticket, Duration now);
   // Spends a ticket that nobody waited for. If the communicator has not failed yet, this fails it.
   void drop(const CallTicket& ticket) noexcept;
-  // Fails the communicator because this member cannot make a call. The other members are told, since they would wait
-  // for that call in vain.
-  void refuse(const Error& error) noexcept;
   // Tells the other members that this one leaves. Calls under way fail first.
   void leave() noexcept;
   // Fails the communicator, if it has not failed, so that a smaller one can replace it. Returns the SurviveMessages
@@ -66,10 +61,9 @@ class Core {
 
   // Returns the calls under way.
   const OperationTable& operations() const { return operations_; }
-  // Returns the failure of the communicator. Any thread may call this, and FailureState::has_failed().
-  const FailureState& failure() const { return failure_; }
-  // Returns true if messages or copies may still use this member's memory. That memory is kept until the process exits.
-  bool keeps_memory() const { return keeps_memory_; }
+  // Returns the part that fails this communicator. Any thread may call its has_failed().
+  FailureHandler& failure() { return failure_; }
+  const FailureHandler& failure() const { return failure_; }
   const std::string& name() const { return identity_.name; }
   const Log& log() const { return log_; }
 
@@ -85,25 +79,16 @@ class Core {
   bool move(Operation& operation);
   void finish(const Operation& operation);
 
-  bool listen();
-  void hear(int peer, const AgreeMessage& message);
-  void hear(int peer, const AskMessage& message);
-  void hear(int peer, const AnswerMessage& message);
-  void hear(int peer, const FailMessage& message);
-  void hear(int peer, const LeaveMessage& message);
-  void hear(int peer, const SurviveMessage& message);
-
   // Runs the action. An exception fails the communicator and is kept for the user.
   template <class Action>
   void guarded(const Action& action) noexcept {
     try {
       action();
     } catch (...) {
-      fail(cause_in_flight(advancing_, identity_.rank), true);
+      failure_.fail(cause_in_flight(advancing_, identity_.rank), true);
       advancing_ = nullptr;
     }
   }
-  void fail(FailureCause cause, bool tell_others) noexcept;
 
   Transport& transport_;
   CommunicatorIdentity identity_;
@@ -116,10 +101,8 @@ class Core {
   DepartedMembers departed_;
   StatusPublisher publisher_;
   StallDetector stalls_;
-  FailureState failure_;
-  bool keeps_memory_ = false;
-  // Keeps SurviveMessages that come before begin_shrinking().
-  std::vector<Transport::SmallMessage> survive_messages_;
+  FailureHandler failure_;
+  ControlDispatcher dispatcher_;
   // Points to the operation being advanced, so that an error can name it.
   Operation* advancing_ = nullptr;
 };

@@ -122,7 +122,7 @@ class Engine {
   void refuse(const Error& error) noexcept {
     try {
       const EngineScope inside(guard_, {}, core_.name());
-      core_.refuse(error);
+      core_.failure().refuse(error);
     } catch (const std::exception& second) {
       core_.log().error(second.what());
     }
@@ -145,7 +145,7 @@ class Engine {
   void progress_or_throw() {
     const EngineScope inside(guard_, {}, core_.name());
     core_.turn(true);
-    core_.check_usable();
+    core_.failure().check();
   }
 
   // Runs the action while no other thread is inside, such as the progress thread.
@@ -161,8 +161,8 @@ class Engine {
 
   // Returns true if the communicator has failed.
   bool failed() const { return core_.failure().has_failed(); }
-  // Returns true if messages or copies may still use this member's memory; see Core::keeps_memory().
-  bool keeps_memory() const { return core_.keeps_memory(); }
+  // Returns true if messages or copies may still use this member's memory; see FailureHandler::keeps_memory().
+  bool keeps_memory() const { return core_.failure().keeps_memory(); }
   // Returns the reason of the failure. Must not be called while a progress thread runs and failed() is false.
   const std::optional<ErrorReport>& failure() const { return core_.failure().reason(); }
 

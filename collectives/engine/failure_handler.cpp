@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words the failures of a communicator.
-#include "collectives/engine/failure_state.hpp"
+// Words failures, and ends what they hit.
+#include "collectives/engine/failure_handler.hpp"
 
 #include <new>
 #include <utility>
@@ -60,14 +60,52 @@ FailureCause cause_in_flight(const Operation* during, int rank) {
   return {std::current_exception(), std::move(reason)};
 }
 
-void FailureState::check(std::string_view name) {
+void FailureHandler::fail(FailureCause cause, bool tell_others) noexcept {
+  if (has_failed()) return;
+  error_ = std::move(cause.error);
+  reason_ = std::move(cause.reason);
+  has_failed_.store(true, std::memory_order_release);
+  parts_.operations.fail_active();
+  keeps_memory_ = true;  // stays true if giving up throws
+  try {
+    const bool given_up_in_node = parts_.runner.abandon();
+    keeps_memory_ = !parts_.transport.abandon() || !given_up_in_node;
+  } catch (const std::exception& second) {
+    log_.error(text("while giving up the messages of \"", identity_.name, "\": ", second.what()));
+  }
+  try {
+    if (tell_others) parts_.transport.tell_all(to_bytes(FailMessage{*reason_}));
+  } catch (const std::exception& second) {
+    log_.error(text("while telling the others of \"", identity_.name, "\" of a failure: ", second.what()));
+  }
+  parts_.publisher.fail(*reason_);
+}
+
+void FailureHandler::refuse(const Error& error) noexcept {
+  if (has_failed()) return;
+  fail(cause_of(error), true);
+  was_raised_ = true;
+  parts_.operations.sweep();
+}
+
+void FailureHandler::fail_unfinished(const std::string& what, std::string_view how, std::string_view remedy) {
+  const bool is_mistake = std::uncaught_exceptions() == 0;
+  const Error error = is_mistake
+                          ? Error(Code::usage, text(what, how), remedy)
+                          : Error(Code::peer_failed, text(what, " was given up for another error of that member's"),
+                                  "see that rank's own error");
+  if (is_mistake) log_.error(error.what());
+  fail(cause_of(error), true);
+}
+
+void FailureHandler::check() {
   if (!has_failed()) return;
   if (!was_raised_) raise();
-  throw Error(Code::poisoned, text("the communicator \"", name, "\" has failed before: ", reason_->text),
+  throw Error(Code::poisoned, text("the communicator \"", identity_.name, "\" has failed before: ", reason_->text),
               "use one that was made before, shrink() it where members have died, or begin anew");
 }
 
-void FailureState::raise() {
+void FailureHandler::raise() {
   was_raised_ = true;
   std::rethrow_exception(error_);
 }
