@@ -26,9 +26,9 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
       wire_(exchange.wire()),
       generation_(exchange.generation()),
       chunk_(chunk),
-      lanes_(static_cast<std::size_t>(wire_->tags().call_lanes())),
+      lanes_(static_cast<std::size_t>(wire_->comm().tags().call_lanes())),
       silent_(static_cast<std::size_t>(exchange.size())) {
-  const TagLayout& tags = wire_->tags();
+  const TagLayout& tags = wire_->comm().tags();
   const auto from_lane = [&](int channel) {
     return tags.data(channel, 0, 0) - tags.data(exchange.channel_block().channel, 0, 0);
   };
@@ -41,7 +41,7 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
 MpiTransport::~MpiTransport() {
   try {
     if (!std::ranges::all_of(lanes_, &MpiLane::idle)) abandon();
-    while (!Wire::ended() && hear()) continue;
+    while (!mpi_has_ended() && hear()) continue;
   } catch (const std::exception& error) {
     exchange_.log().warn(text("ending a transport over MPI: ", error.what()));
   }
@@ -82,7 +82,7 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   lane.reserve(in, out);
   lane.across = round_tag.is_exchange;
   lane.turn = ++turns_;
-  const TagLayout& tags = wire_->tags();
+  const TagLayout& tags = wire_->comm().tags();
   lane.tag = round_tag.is_exchange ? tags.message(exchange_.channel_block().channel, round_tag.call_tag)
                                    : tags.data(exchange_.channel_block().channel, round_tag.lane, round_tag.call_tag);
   for (const ReceiveDescriptor& each : receives) {
@@ -92,14 +92,14 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
       lane.awaited.push_back({each.peer, into, chunks.size(i), each.bytes});
     }
   }
-  const Wire::MpiAccess access = wire_->access();
+  const auto access = wire_->comm().access();
   for (const SendDescriptor& each : sends) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
       const auto* from = static_cast<const std::byte*>(each.data) + chunks.offset(i);
       MPI_Request request = MPI_REQUEST_NULL;
       check_mpi(MPI_Isend(from, static_cast<int>(chunks.size(i)), MPI_BYTE, on_wire(each.peer), tag_to(lane, each.peer),
-                          wire_->comm(), &request));
+                          wire_->comm().get(), &request));
       lane.requests.push_back(request);
       lane.parts.push_back({each.peer, nullptr, chunks.size(i), each.bytes});
     }
@@ -109,7 +109,7 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
 
 // Returns the length of the next message from this member, if one has arrived.
 std::optional<std::size_t> MpiTransport::arrived(const MpiLane& lane, int peer) {
-  return wire_->next_bytes(on_wire(peer), tag_from(lane, peer));
+  return wire_->arrived().next_bytes(on_wire(peer), tag_from(lane, peer));
 }
 
 // True if another round of an exchange with the same tag was posted earlier; that round takes the first message.
@@ -133,7 +133,7 @@ std::string MpiTransport::take_arrived(MpiLane& lane) {
     const auto bytes = waits ? std::nullopt : arrived(lane, part.peer);
     if (bytes == part.bytes) {
       lane.requests.push_back(
-          wire_->receive_next(on_wire(part.peer), tag_from(lane, part.peer), part.into, part.bytes));
+          wire_->arrived().receive_next(on_wire(part.peer), tag_from(lane, part.peer), part.into, part.bytes));
       lane.parts.push_back(part);
       continue;
     }
@@ -173,7 +173,7 @@ void MpiTransport::take_finished(MpiLane& lane) {
 bool MpiTransport::done(int number) {
   MpiLane& lane = lanes_.at(static_cast<std::size_t>(number));
   if (lane.idle()) return true;
-  const Wire::MpiAccess access = wire_->access();
+  const auto access = wire_->comm().access();
   if (!lane.awaited.empty()) {
     const std::string wrong = take_arrived(lane);
     if (!wrong.empty()) throw Error(Code::mismatch, wrong, "give the same counts and types on all members");
@@ -189,22 +189,22 @@ void MpiTransport::drop_arrived(const MpiLane& lane) {
   for (const MessageChunk& part : lane.awaited) {
     std::optional<std::size_t> bytes;
     {
-      const Wire::MpiAccess access = wire_->access();
+      const auto access = wire_->comm().access();
       bytes = arrived(lane, part.peer);
       if (bytes && part.peer == rank()) {
         Bytes dropped(*bytes);
         MPI_Request request =
-            wire_->receive_next(on_wire(part.peer), tag_from(lane, part.peer), dropped.data(), *bytes);
+            wire_->arrived().receive_next(on_wire(part.peer), tag_from(lane, part.peer), dropped.data(), *bytes);
         MPI_Wait(&request, MPI_STATUS_IGNORE);
       }
     }
     if (bytes.value_or(0) <= most && part.peer != rank())
-      wire_->try_receive(on_wire(part.peer), tag_from(lane, part.peer));
+      wire_->set_up().try_receive(on_wire(part.peer), tag_from(lane, part.peer));
   }
 }
 
 bool MpiTransport::anything_on_its_way() {
-  const Wire::MpiAccess access = wire_->access();
+  const auto access = wire_->comm().access();
   bool any = false;
   for (MpiLane& lane : lanes_) {
     for (MPI_Request& request : lane.requests) {
@@ -221,8 +221,8 @@ bool MpiTransport::anything_on_its_way() {
 // it. A receive that has begun cannot be recalled either. Both end when the other side does its part.
 bool MpiTransport::abandon() {
   exchange_.mark_failed();
-  wire_->leave_to_mpi();
-  if (Wire::ended()) {  // nobody can complete the messages under way
+  wire_->comm().leave_to_mpi();
+  if (mpi_has_ended()) {  // nobody can complete the messages under way
     for (MpiLane& lane : lanes_) lane = {};
     return false;
   }
@@ -243,7 +243,7 @@ void MpiTransport::give_up_remaining() {
   constexpr std::size_t most = 8;
   std::vector<std::string> what;
   {
-    const Wire::MpiAccess access = wire_->access();
+    const auto access = wire_->comm().access();
     for (MpiLane& lane : lanes_) {
       for (std::size_t i = 0; i < lane.requests.size(); ++i) {
         const MessageChunk& part = lane.parts[i];
@@ -266,7 +266,8 @@ void MpiTransport::tell(int peer, Bytes bytes) {
   if (peer == rank()) return own_words_.push_back(std::move(bytes));
   Bytes word = Writer().put(generation_).take();
   word.insert(word.end(), bytes.begin(), bytes.end());
-  wire_->send(on_wire(peer), wire_->tag(exchange_.channel_to(peer), MpiExchange::word_kind), std::move(word));
+  wire_->set_up().send(on_wire(peer), wire_->comm().tags().set_up(exchange_.channel_to(peer), MpiExchange::word_kind),
+                       std::move(word));
 }
 
 // Drops control messages of an earlier user of the channel.
@@ -295,7 +296,7 @@ void MpiTransport::sleep(std::int64_t nanoseconds) {
 // Pushes the last messages once more. MPI watches no members, so nothing has to be called off.
 void MpiTransport::leave(const Bytes& last_words) {
   Transport::leave(last_words);
-  if (!Wire::ended()) exchange_.flushed();
+  if (!mpi_has_ended()) exchange_.flushed();
 }
 
 }  // namespace lockstep

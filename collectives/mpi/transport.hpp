@@ -34,8 +34,10 @@ class MpiTransport final : public Transport {
 
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
-  int lanes() const override { return wire_->tags().call_lanes(); }
-  std::uint32_t exchange_tags() const override { return 1U << static_cast<unsigned>(wire_->tags().message_bits()); }
+  int lanes() const override { return wire_->comm().tags().call_lanes(); }
+  std::uint32_t exchange_tags() const override {
+    return 1U << static_cast<unsigned>(wire_->comm().tags().message_bits());
+  }
   std::uint32_t generation() const override { return generation_; }
 
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,

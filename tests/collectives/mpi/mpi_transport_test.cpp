@@ -194,7 +194,8 @@ TEST_F(MpiTransportTwo, WordsToAnEarlierUserOfTheChannelAreDropped) {
     channel = exchange.channel_block().channel;
     const int right = exchange.process_of((place->rank() + 1) % place->size());
     Bytes word = Writer().put(exchange.generation()).put(std::string_view("old")).take();
-    exchange.wire()->send(right, exchange.wire()->tag(channel, MpiExchange::word_kind), std::move(word));
+    exchange.wire()->set_up().send(right, exchange.wire()->comm().tags().set_up(channel, MpiExchange::word_kind),
+                                   std::move(word));
     world().barrier("all have spoken");
   }
   const auto place = world().duplicate();
@@ -214,10 +215,10 @@ TEST_F(MpiTransportTwo, WordsThatNobodyHeardAreReceivedWhenTheSessionEnds) {
     {
       Session own;
       const auto& exchange = dynamic_cast<MpiExchange&>(own.exchange());
-      const int tag = exchange.wire()->tag(exchange.channel_block().channel, MpiExchange::word_kind);
+      const int tag = exchange.wire()->comm().tags().set_up(exchange.channel_block().channel, MpiExchange::word_kind);
       const int right = (own.rank() + 1) % own.size();
       for (int word = 0; word <= lap * own.rank(); ++word)
-        exchange.wire()->send(right, tag, Bytes(static_cast<std::size_t>(1 + word * 50'000)));
+        exchange.wire()->set_up().send(right, tag, Bytes(static_cast<std::size_t>(1 + word * 50'000)));
     }
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (Wire::has_ended() && std::chrono::steady_clock::now() < end) Wire::free_ended();

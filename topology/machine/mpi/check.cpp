@@ -20,6 +20,12 @@ void check_mpi(int code, const char* function, int line) {
                               ", line ", line, ")"));
 }
 
+bool mpi_has_ended() {
+  int is_over = 0;
+  MPI_Finalized(&is_over);
+  return is_over != 0;
+}
+
 std::string mpi_version() {
   std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> buffer{};
   int length = 0;

@@ -20,13 +20,13 @@ std::uint64_t MpiExchange::seed() const {
 std::unique_lock<std::mutex> MpiExchange::try_choosing() {
   const auto first = std::ranges::find(members_, me().process, &ThreadAddress::process);
   if (first - members_.begin() != rank()) return {};
-  return std::unique_lock(wire_->choosing(), std::try_to_lock);
+  return std::unique_lock(wire_->channels().choosing(), std::try_to_lock);
 }
 
 Bytes MpiExchange::channels_in_use() {
   IndexSet used;
-  for (const int channel : wire_->channels()) used.insert(channel);
-  return Writer().put(used).put(wire_->generation()).take();
+  for (const int channel : wire_->channels().in_use()) used.insert(channel);
+  return Writer().put(used).put(wire_->channels().generation()).take();
 }
 
 // Returns the lowest channels that no member has in use. Their generation is new to all members, so that set-up
@@ -45,7 +45,7 @@ ChannelBlock MpiExchange::free_block(const std::vector<Bytes>& used, int threads
     block.channel += is_free ? 0 : free + 1;
     free = is_free ? free + 1 : 0;
   }
-  const int limit = wire_->largest_channel() + 1;
+  const int limit = wire_->comm().tags().channels;
   if (block.channel + number > limit) {
     throw Error(
         Code::mpi,
@@ -53,7 +53,7 @@ ChannelBlock MpiExchange::free_block(const std::vector<Bytes>& used, int threads
              all.size(), " belong to communicators that are live; this one needs ", number, " side by side"),
         "end communicators that are no longer used, or have fewer threads in a process: t of them take t * t channels");
   }
-  wire_->set_generation(block.generation);
+  wire_->channels().set_generation(block.generation);
   return block;
 }
 
@@ -64,7 +64,7 @@ void MpiExchange::gives_up(int member, std::size_t bytes) {
 
 // Notes messages that members may not have received, of this exchange or of the one before it on these channels.
 void MpiExchange::note_unreceived() {
-  std::vector<Wire::UnreceivedMessages> by_thread(static_cast<std::size_t>(block_.threads));
+  std::vector<UnreceivedMessages> by_thread(static_cast<std::size_t>(block_.threads));
   for (int member = 0; member < size(); ++member) {
     const auto earlier = inherited_.find(member);
     const auto given_up = given_up_.find(member);
@@ -77,16 +77,16 @@ void MpiExchange::note_unreceived() {
     by_thread[static_cast<std::size_t>(to.thread)].emplace(to.process, shortest);
   }
   for (int thread = 0; thread < block_.threads; ++thread)
-    wire_->note_unreceived(channel(me().thread, thread), by_thread[static_cast<std::size_t>(thread)]);
+    wire_->clearing().note_unreceived(channel(me().thread, thread), by_thread[static_cast<std::size_t>(thread)]);
 }
 
 // Sends a marker to every member that may have unreceived messages of this one's on these channels, and returns those
 // members. Each marker is on its way before the others wait for it.
 Bytes MpiExchange::opening() {
-  std::vector<Wire::UnreceivedMessages> by_thread;
+  std::vector<UnreceivedMessages> by_thread;
   by_thread.reserve(static_cast<std::size_t>(block_.threads));
   for (int thread = 0; thread < block_.threads; ++thread)
-    by_thread.push_back(wire_->take_unreceived(channel(me().thread, thread)));
+    by_thread.push_back(wire_->clearing().take_unreceived(channel(me().thread, thread)));
   IndexSet marked;
   for (int member = 0; member < size(); ++member) {
     const ThreadAddress& to = members_[static_cast<std::size_t>(member)];
@@ -96,9 +96,9 @@ Bytes MpiExchange::opening() {
     marked.insert(member);
   }
   for (int thread = 0; thread < block_.threads; ++thread)
-    wire_->note_unreceived(channel(me().thread, thread), by_thread[static_cast<std::size_t>(thread)]);
+    wire_->clearing().note_unreceived(channel(me().thread, thread), by_thread[static_cast<std::size_t>(thread)]);
   for (const auto& [member, given_up] : inherited_)
-    wire_->send_marker(channel_to(member), process_of(member), generation(), given_up);
+    wire_->clearing().send_marker(channel_to(member), process_of(member), generation(), given_up);
   return Writer().put(marked).take();
 }
 
@@ -106,7 +106,7 @@ void MpiExchange::open(const std::vector<Bytes>& openings) {
   try {
     clear_channels(openings);
   } catch (const std::exception& error) {
-    wire_->leave_to_mpi();
+    wire_->comm().leave_to_mpi();
     fail(error.what());
     throw;
   }
@@ -114,14 +114,14 @@ void MpiExchange::open(const std::vector<Bytes>& openings) {
 
 // Drops messages that the other members sent on these channels before their markers.
 void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
-  std::vector<Wire::Clearing> waiting;
+  std::vector<AwaitedMarker> waiting;
   for (int member = 0; member < size(); ++member) {
     const IndexSet marked = Reader(openings.at(static_cast<std::size_t>(member))).get_set();
     if (marked.contains(rank())) waiting.emplace_back(channel_from(member), process_of(member), generation());
   }
   const auto begin = std::chrono::steady_clock::now();
   for (int turns = 0;; ++turns) {
-    std::erase_if(waiting, [&](Wire::Clearing& each) { return wire_->clear(each); });
+    std::erase_if(waiting, [&](AwaitedMarker& each) { return wire_->clearing().is_clear(each); });
     if (waiting.empty() && flushed()) return;
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (patience().limit > Duration{} && waited > patience().limit)

@@ -221,7 +221,7 @@ class MpiExchange::Call {
 };
 
 MpiExchange::MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log)
-    : MpiExchange(wire, ChannelBlock{}, one_each(wire->size()), wire->rank(), patience, std::move(log)) {}
+    : MpiExchange(wire, ChannelBlock{}, one_each(wire->comm().size()), wire->comm().rank(), patience, std::move(log)) {}
 
 MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::vector<ThreadAddress> members, int rank,
                          Patience patience, Log log)
@@ -231,21 +231,21 @@ MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::ve
       members_(std::move(members)),
       sequence_(static_cast<std::uint64_t>(block.generation) << 32U),
       sent_to_(members_.size()) {
-  for (int i = 0; i < block_.channels(); ++i) wire_->take_channel(block_.channel + i);
+  for (int i = 0; i < block_.channels(); ++i) wire_->channels().take(block_.channel + i);
 }
 
 // Abandons only this thread's messages. Other threads of the process may have theirs under way on these channels.
 MpiExchange::~MpiExchange() {
   for (int thread = 0; failed_ && thread < block_.threads; ++thread) {
-    wire_->abandon_leaving(channel(me().thread, thread));
-    wire_->abandon_arriving(channel(thread, me().thread));
+    wire_->set_up().abandon_leaving(channel(me().thread, thread));
+    wire_->set_up().abandon_arriving(channel(thread, me().thread));
   }
   note_unreceived();
-  for (int i = 0; i < block_.channels(); ++i) wire_->give_back_channel(block_.channel + i);
+  for (int i = 0; i < block_.channels(); ++i) wire_->channels().give_back(block_.channel + i);
 }
 
 void MpiExchange::send(int to, MpiMessageKind kind, Bytes bytes) {
-  wire_->send(process_of(to), wire_->tag(channel_to(to), kind), std::move(bytes));
+  wire_->set_up().send(process_of(to), wire_->comm().tags().set_up(channel_to(to), kind), std::move(bytes));
 }
 
 void MpiExchange::send_verdict(int to, const ErrorReport& report) {
@@ -255,10 +255,10 @@ void MpiExchange::send_verdict(int to, const ErrorReport& report) {
 }
 
 // Drops messages of earlier exchanges. Every message begins with the number of its call.
-std::optional<Wire::ReceivedMessage> MpiExchange::try_receive(int from, MpiMessageKind kind) {
+std::optional<ReceivedMessage> MpiExchange::try_receive(int from, MpiMessageKind kind) {
   const auto next = [&] {
     if (from < 0) return try_receive_any(kind);
-    auto arrived = wire_->try_receive(process_of(from), wire_->tag(channel_from(from), kind));
+    auto arrived = wire_->set_up().try_receive(process_of(from), wire_->comm().tags().set_up(channel_from(from), kind));
     if (arrived) arrived->source = from;
     return arrived;
   };
@@ -268,9 +268,9 @@ std::optional<Wire::ReceivedMessage> MpiExchange::try_receive(int from, MpiMessa
   return std::nullopt;
 }
 
-std::optional<Wire::ReceivedMessage> MpiExchange::try_receive_any(int kind) {
+std::optional<ReceivedMessage> MpiExchange::try_receive_any(int kind) {
   for (int thread = 0; thread < block_.threads; ++thread) {
-    auto arrived = wire_->try_receive(-1, wire_->tag(channel(thread, me().thread), kind));
+    auto arrived = wire_->set_up().try_receive(-1, wire_->comm().tags().set_up(channel(thread, me().thread), kind));
     if (!arrived) continue;
     const auto source = std::ranges::find(members_, ThreadAddress{arrived->source, thread});
     if (source == members_.end()) continue;  // from an earlier user of the channel
@@ -282,7 +282,7 @@ std::optional<Wire::ReceivedMessage> MpiExchange::try_receive_any(int kind) {
 
 bool MpiExchange::flushed() {
   for (int thread = 0; thread < block_.threads; ++thread) {
-    if (!wire_->flushed(channel(me().thread, thread))) return false;
+    if (!wire_->set_up().flushed(channel(me().thread, thread))) return false;
   }
   return true;
 }
@@ -293,7 +293,7 @@ std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<cons
   try {
     Parcel parcel{std::string(what), {}, {{rank(), Bytes(mine.begin(), mine.end())}}};
     const auto receive = [&](int from, MpiMessageKind kind) {
-      std::optional<Wire::ReceivedMessage> arrived;
+      std::optional<ReceivedMessage> arrived;
       call.wait_until([&] { return (arrived = try_receive(from, kind)).has_value(); });
       return read(Reader(arrived->bytes), sequence_);
     };

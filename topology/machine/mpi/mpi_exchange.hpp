@@ -58,7 +58,7 @@ class MpiExchange final : public Exchange {
     return channel(members_.at(static_cast<std::size_t>(member)).thread, me().thread);
   }
   // Returns a message of any member, with its rank in this exchange as the source; nothing if none is here.
-  std::optional<Wire::ReceivedMessage> try_receive_any(int kind);
+  std::optional<ReceivedMessage> try_receive_any(int kind);
   // True if MPI has sent all set-up messages of this thread.
   bool flushed();
   // Tells this exchange from earlier ones on the same channels.
@@ -93,7 +93,7 @@ class MpiExchange final : public Exchange {
   void send(int to, MpiMessageKind kind, Bytes bytes);
   void send_verdict(int to, const ErrorReport& report);
   // Returns a message with its rank in this exchange as the source. `from` may be any (-1).
-  std::optional<Wire::ReceivedMessage> try_receive(int from, MpiMessageKind kind);
+  std::optional<ReceivedMessage> try_receive(int from, MpiMessageKind kind);
 
   const ThreadAddress& me() const { return members_[static_cast<std::size_t>(rank())]; }
   int channel(int from_thread, int to_thread) const {

@@ -153,7 +153,7 @@ Session::Parts::~Parts() {
   bool failing = std::uncaught_exceptions() > exceptions || (exchange && exchange->failed()) ||
                  (attached && attached->failed()) || (kept && kept->failed()) || (backend && backend->failed());
   attached.reset();
-  if (exchange && !failing && (backend || (must_end_mpi() && !Wire::ended()))) {
+  if (exchange && !failing && (backend || (must_end_mpi() && !mpi_has_ended()))) {
     part();
     failing = exchange->failed();
   }
@@ -168,7 +168,7 @@ Session::Parts::~Parts() {
   MpiProcess& process = mpi_process();
   const std::lock_guard lock(process.mutex);
   --process.sessions;
-  if (Wire::ended() || failing || !process.ours || process.sessions > 0) return;
+  if (mpi_has_ended() || failing || !process.ours || process.sessions > 0) return;
   const HangWatchdog watch("MPI_Finalize", hang_hint, patience_of(settings), log);
   MPI_Finalize();
   process.ours = false;
@@ -182,7 +182,7 @@ bool Session::Parts::must_end_mpi() const {
 }
 
 void Session::Parts::free_ended_wires() const {
-  if (Wire::ended() || !Wire::has_ended()) return;
+  if (mpi_has_ended() || !Wire::has_ended()) return;
   const HangWatchdog watch("MPI_Comm_free", hang_hint, patience_of(settings), log);
   Wire::free_ended();
 }
@@ -229,7 +229,7 @@ void Session::Parts::connect(MPI_Comm comm) {
     MPI_Group_free(&all);
   }
   wire = Wire::make(own, level);
-  log = log.speaking_as(text("rank ", wire->rank(), " of ", wire->size()));
+  log = log.speaking_as(text("rank ", wire->comm().rank(), " of ", wire->comm().size()));
   log.debug(text(mpi_version(), ", asked for ", to_string(options.thread_level), ", got ", to_string(level)));
   exchange = std::make_unique<MpiExchange>(wire, patience_of(settings), log);
   meet_or_fail();
@@ -308,8 +308,8 @@ void Session::Parts::shake_hands() {
 int Session::Parts::host_colour() {
   const HangWatchdog watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
   MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm world = wire->comm();
-  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->rank(), MPI_INFO_NULL, &host));
+  MPI_Comm world = wire->comm().get();
+  check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->comm().rank(), MPI_INFO_NULL, &host));
   MPI_Group host_group = MPI_GROUP_NULL;
   MPI_Group world_group = MPI_GROUP_NULL;
   check_mpi(MPI_Comm_group(host, &host_group));
