@@ -68,6 +68,7 @@ class Planner {
 
   const GroupFacts& facts() const { return facts_; }
   const Group& group() const { return group_; }
+  const PlannerOptions& options() const { return options_; }
   // Returns the number of plans that are kept.
   std::size_t kept() const { return plans_.size(); }
 

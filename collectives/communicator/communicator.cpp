@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/communicator/communicator_core.hpp"
+#include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -56,10 +57,12 @@ int Communicator::size() const { return here().members().size(); }
 const std::string& Communicator::name() const { return here().members().options().name; }
 Order Communicator::order() const { return here().members().options().order; }
 const Topology& Communicator::topology() const { return *here().members().topology(); }
-const std::vector<int>& Communicator::ranks() const { return here().members().ranks(); }
+const std::vector<int>& Communicator::ranks() const { return here().members().planner().group().ranks(); }
 const CommunicatorOptions& Communicator::options() const { return here().members().options(); }
 void Communicator::set_timeout(Duration timeout) { here().set_timeout(timeout); }
-bool Communicator::failed() const { return core_ && core_->members().failed(); }
+bool Communicator::failed() const {
+  return core_ && (core_->members().is_closed() || core_->members().engine().failed());
+}
 
 void Communicator::run(const detail::CallRequest& request) { here().run(request); }
 Request Communicator::begin(const detail::CallRequest& request) { return {core_, here().start(request)}; }

@@ -13,8 +13,9 @@ namespace lockstep::detail {
 CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
                                    std::vector<int> ranks, TransportMaker maker, CommunicatorOptions options,
                                    node::MemoryLineage lineage)
-    : members_(std::move(exchange), std::move(topology), std::move(ranks), std::move(maker), options,
-               std::move(lineage), has_device_path(options)),
+    : members_(std::move(exchange), std::move(topology), std::move(ranks), maker, options, std::move(lineage),
+               has_device_path(options)),
+      factory_(members_, std::move(maker)),
       device_path_(make_device_path(members_, factory_)),
       binder_(members_, *device_path_),
       repeated_calls_(members_, *device_path_),

@@ -75,7 +75,7 @@ class CommunicatorCore {
   void wait_unless_in_stream(CallHandle handle);
 
   Membership members_;
-  CommunicatorFactory factory_{members_};
+  CommunicatorFactory factory_;
   std::unique_ptr<DevicePath> device_path_;
   CallBinder binder_;
   RepeatedCalls repeated_calls_;

@@ -11,6 +11,7 @@
 #include "collectives/communicator/exclusive_use.hpp"
 #include "collectives/communicator/joint_setup.hpp"
 #include "collectives/node/symmetric.hpp"
+#include "collectives/planner.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -22,6 +23,11 @@ void CommunicatorFactory::refuse_allocation_if_failed() const {
               "use one that was made before, or shrink() where members have died");
 }
 
+node::Room* CommunicatorFactory::room_of_all() const {
+  node::Room* const room = members_.engine().world().room();
+  return room != nullptr && room->size() == members_.size() ? room : nullptr;
+}
+
 node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
   const ExclusiveUse use(members_, origin);
   members_.refuse_if_closed();
@@ -29,7 +35,7 @@ node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
   refuse_allocation_if_failed();
   return JointSetup(members_).make(Collective::allocate, origin, [&] {
-    node::Room* const room = members_.room_of_all();
+    node::Room* const room = room_of_all();
     return node::allocate(members_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {
       members_.engine().alone([&] { room->symmetric_registry().own().add(std::move(memory)); });
     });
@@ -45,9 +51,9 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split(int colour, int key
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, int key, CommunicatorOptions options) {
-  const node::Room* const room = members_.room_of_all();
+  const node::Room* const room = room_of_all();
   const bool has_memory = room != nullptr && room->symmetric_registry().lineage_for({}).has_memory;
-  const std::array<int, 3> mine = {members_.rank(), members_.ranks().at(static_cast<std::size_t>(members_.rank())),
+  const std::array<int, 3> mine = {members_.rank(), members_.planner().group().rank(members_.rank()),
                                    has_memory ? 1 : 0};
   auto part = members_.exchange().split(colour, key);
   if (!part) return nullptr;
@@ -67,7 +73,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, 
   }
   node::MemoryLineage lineage = room == nullptr ? node::MemoryLineage{} : room->symmetric_registry().lineage_for(here);
   lineage.has_memory = all_have;
-  return std::make_shared<CommunicatorCore>(std::move(part), members_.topology(), std::move(ranks), members_.maker(),
+  return std::make_shared<CommunicatorCore>(std::move(part), members_.topology(), std::move(ranks), maker_,
                                             std::move(options), std::move(lineage));
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "collectives/communicator/membership.hpp"
@@ -17,7 +18,8 @@ class CommunicatorCore;
 // Makes objects of the members of one communicator. All members make the same calls in the same order.
 class CommunicatorFactory {
  public:
-  explicit CommunicatorFactory(Membership& members) : members_(members) {}
+  // `members` must outlive the factory. `maker` makes the transports of new communicators.
+  CommunicatorFactory(Membership& members, TransportMaker maker) : members_(members), maker_(std::move(maker)) {}
 
   // Makes a communicator of the members with the same colour, ordered by key, then by rank. All members call it.
   // Returns null if this member's colour is negative.
@@ -34,11 +36,14 @@ class CommunicatorFactory {
   void refuse_allocation_if_failed() const;
 
  private:
+  // Returns the memory that all members share; null if they are on several nodes, or share none.
+  node::Room* room_of_all() const;
   std::shared_ptr<CommunicatorCore> smaller(const std::vector<int>& members, std::uint64_t number,
                                             const CommunicatorOptions& options,
                                             const std::function<std::optional<std::string>()>& in_vain);
 
   Membership& members_;
+  TransportMaker maker_;
   bool has_shrunk_ = false;
 };
 

@@ -11,6 +11,7 @@
 #include "collectives/engine/control_message.hpp"
 #include "collectives/engine/shrink_consensus.hpp"
 #include "collectives/engine/transport_exchange.hpp"
+#include "collectives/planner.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
 
@@ -158,7 +159,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::smaller(
     const std::function<std::optional<std::string>()>& in_vain) {
   std::vector<int> old_ranks;
   old_ranks.reserve(members.size());
-  for (const int each : members) old_ranks.push_back(members_.ranks().at(static_cast<std::size_t>(each)));
+  for (const int each : members) old_ranks.push_back(members_.planner().group().rank(each));
   std::vector<int> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), 0);
   const Log& log = members_.engine().log();
@@ -166,7 +167,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::smaller(
                                      members_.exchange().patience(), log, in_vain);
   return std::make_shared<CommunicatorCore>(std::move(exchange),
                                             std::make_shared<const Topology>(members_.topology()->among(old_ranks)),
-                                            std::move(ranks), members_.maker(), options);
+                                            std::move(ranks), maker_, options);
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::shrink(CommunicatorOptions options) {

@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator_core.hpp"
 #include "collectives/communicator/gpu_wait.hpp"
 #include "collectives/communicator/joint_setup.hpp"
+#include "collectives/planner.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -68,7 +69,7 @@ void GpuArrangement::make(int device, const Origin& origin) {
 
 MemberGroups GpuArrangement::by_node() const {
   std::vector<int> nodes;
-  for (const int rank : members_.ranks()) nodes.push_back(members_.topology()->member(rank).node);
+  for (const int rank : members_.planner().group().ranks()) nodes.push_back(members_.topology()->member(rank).node);
   return MemberGroups(nodes);
 }
 

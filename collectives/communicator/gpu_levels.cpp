@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "collectives/communicator/communicator_core.hpp"
+#include "collectives/communicator/joint_setup.hpp"
 #include "collectives/gpu/device_backend.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/gpu/packing.hpp"
@@ -41,7 +42,7 @@ bool GpuLevels::can_do(const Spec& spec) const {
 
 void GpuLevels::refuse(const Error& error) noexcept {
   for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
-    if (core) core->members().refuse_together(error);
+    if (core) JointSetup(core->members()).refuse(error);
   }
 }
 

@@ -22,4 +22,13 @@ void JointSetup::come_to(Collective what, const Origin& origin) const {
       {.plan = std::move(plan), .input = &presence, .origin = origin, .limit = members_.options().timeout});
 }
 
+void JointSetup::refuse(const Error& error) const noexcept {
+  members_.refuse(error);
+  try {
+    if (!members_.exchange().failed()) members_.exchange().fail(error.detail());
+  } catch (const std::exception& second) {
+    members_.exchange().log().error(text("while telling the others of it: ", second.what()));
+  }
+}
+
 }  // namespace lockstep::detail

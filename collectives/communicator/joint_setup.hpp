@@ -43,14 +43,17 @@ class JointSetup {
       return f();
     } catch (const Error& error) {
       constexpr std::array broken = {Code::stall, Code::peer_failed, Code::mismatch};
-      if (members_.exchange().failed() || std::ranges::find(broken, error.code()) != broken.end())
-        members_.refuse_together(error);
+      if (members_.exchange().failed() || std::ranges::find(broken, error.code()) != broken.end()) refuse(error);
       throw;
     } catch (const std::exception& other) {
-      members_.refuse_together(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
+      refuse(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
       throw;
     }
   }
+
+  // Fails the communicator. Other members may be waiting in the exchange, where they do not hear the engine, so it
+  // fails as well.
+  void refuse(const Error& error) const noexcept;
 
  private:
   // Waits until all members have called it for the same thing.

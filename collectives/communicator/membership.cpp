@@ -49,34 +49,30 @@ class CreationGuard {
 }  // namespace
 
 Membership::Membership(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
-                       std::vector<int> ranks, TransportMaker maker, CommunicatorOptions options,
+                       std::vector<int> ranks, const TransportMaker& maker, CommunicatorOptions options,
                        node::MemoryLineage lineage, bool has_gpus)
-    : options_(std::move(options)),
-      exchange_(std::move(exchange)),
-      topology_(std::move(topology)),
-      ranks_(std::move(ranks)),
-      maker_(std::move(maker)) {
+    : options_(std::move(options)), exchange_(std::move(exchange)), topology_(std::move(topology)) {
   CreationGuard guard(*exchange_);
-  make_engine(std::move(lineage), has_gpus);
+  make_engine(std::move(ranks), maker, std::move(lineage), has_gpus);
   guard.done();
 }
 
-void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
-  auto room = room_for(*exchange_, *topology_, ranks_, options_, std::move(lineage));
-  NodeRoom node_room = node_room_for(*exchange_, *topology_, ranks_, options_);
-  meets_in_nodes_ = node_room.most_element > 0;
+void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker, node::MemoryLineage lineage,
+                             bool has_gpus) {
+  auto room = room_for(*exchange_, *topology_, ranks, options_, std::move(lineage));
+  NodeRoom node_room = node_room_for(*exchange_, *topology_, ranks, options_);
   const auto me = static_cast<std::size_t>(rank());
   planner_ = std::make_unique<Planner>(
-      topology_, Group(ranks_, ranks_.at(me)),
+      topology_, Group(ranks, ranks.at(me)),
       PlannerOptions{.algorithm = options_.algorithm,
                      .table = options_.table,
                      .table_name = options_.table_name,
-                     .node_element = room ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0,
+                     .node_element = room ? node::Room::most_element(static_cast<int>(ranks.size())) : 0,
                      .near_element = node_room.most_element});
-  auto transport = maker_(*exchange_);
+  auto transport = maker(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   if (options_.checksums) transport = checked_transport(std::move(transport));
-  const Waiter waiter(crowding(*topology_, ranks_, me));
+  const Waiter waiter(crowding(*topology_, ranks, me));
   if (!room) room = std::move(node_room.room);
   // Members agree to use GPUs if all can. They take the first member's number, which no other communicator has.
   std::array<std::uint64_t, 2> mine = {has_gpus ? 1U : 0U, drawn_number()};
@@ -96,7 +92,7 @@ void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
                                                               .is_seen = options_.is_watched,
                                                               .is_watched = options_.is_watched,
                                                               .id = id,
-                                                              .members = Members(topology_, ranks_)});
+                                                              .members = Members(topology_, std::move(ranks))});
 }
 
 Membership::~Membership() = default;
@@ -108,29 +104,8 @@ void Membership::set_timeout(Duration timeout) {
   options_.timeout = timeout;
 }
 
-std::optional<node::Tuning> Membership::node_tuning() const {
-  const node::Room* const room = is_closed_ ? nullptr : engine_->world().room();
-  return room == nullptr ? std::nullopt : std::optional(room->tuning());
-}
-
-bool Membership::failed() const { return is_closed_ || engine_->failed(); }
-
-node::Room* Membership::room_of_all() const {
-  node::Room* const room = engine_->world().room();
-  return room != nullptr && room->size() == size() ? room : nullptr;
-}
-
 void Membership::refuse(const Error& error) noexcept {
   if (!is_closed_) engine_->refuse(error);
-}
-
-void Membership::refuse_together(const Error& error) noexcept {
-  refuse(error);
-  try {
-    if (!exchange_->failed()) exchange_->fail(error.detail());
-  } catch (const std::exception& second) {
-    exchange_->log().error(text("while telling the others of it: ", second.what()));
-  }
 }
 
 void Membership::refuse_closed() const {

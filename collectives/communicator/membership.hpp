@@ -5,14 +5,12 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "collectives/communicator/communicator_options.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_world.hpp"
 #include "collectives/node/symmetric.hpp"
-#include "collectives/node/tuning.hpp"
 #include "collectives/origin.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
@@ -31,7 +29,7 @@ class Membership {
   // Makes this member's part of a communicator; all members call it. `ranks` are the members' ranks in `topology`, and
   // `has_gpus` tells if this member could run calls on GPUs. Throws Error internal if `maker` returns null.
   Membership(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
-             TransportMaker maker, CommunicatorOptions options, node::MemoryLineage lineage, bool has_gpus);
+             const TransportMaker& maker, CommunicatorOptions options, node::MemoryLineage lineage, bool has_gpus);
   Membership(const Membership&) = delete;
   Membership& operator=(const Membership&) = delete;
   ~Membership();
@@ -42,27 +40,17 @@ class Membership {
   // Sets the timeout of this member's later calls. Throws Error usage if it is negative.
   void set_timeout(Duration timeout);
   const std::shared_ptr<const Topology>& topology() const { return topology_; }
-  // Returns the members' ranks in the topology.
-  const std::vector<int>& ranks() const { return ranks_; }
-  const TransportMaker& maker() const { return maker_; }
   // True if every member could run calls on GPUs. It is equal on all members.
   bool all_have_gpus() const { return all_have_gpus_; }
-  // True if members are on several nodes, and those of each node share memory of their own. It is equal on all members.
-  bool meets_in_nodes() const { return meets_in_nodes_; }
-  // Returns the tuning of the memory that this member shares with others; nothing if it shares none.
-  std::optional<node::Tuning> node_tuning() const;
 
   Exchange& exchange() const { return *exchange_; }
   // Returns the engine, which is gone after close().
   Engine<RealWorld>& engine() const { return *engine_; }
+  // Returns the planner, whose group holds the members' ranks in the topology.
   Planner& planner() const { return *planner_; }
-  // Returns the memory that all members share; null if they are on several nodes, or share none.
-  node::Room* room_of_all() const;
 
   // Tells the other members of a call that this one cannot make, so that they do not wait for it.
   void refuse(const Error& error) noexcept;
-  // Does the same if other members may be waiting in the exchange, where they do not hear the engine.
-  void refuse_together(const Error& error) noexcept;
   // Returns f(). If f throws an Error, it tells the other members, so that they don't wait.
   template <class F>
   auto or_refuse(const F& f) {
@@ -74,8 +62,6 @@ class Membership {
     }
   }
 
-  // True if the communicator has failed or was closed.
-  bool failed() const;
   bool is_closed() const { return is_closed_; }
   void refuse_if_closed() const {
     if (is_closed_) [[unlikely]]
@@ -90,17 +76,14 @@ class Membership {
  private:
   friend class ExclusiveUse;
 
-  void make_engine(node::MemoryLineage lineage, bool has_gpus);
+  void make_engine(std::vector<int> ranks, const TransportMaker& maker, node::MemoryLineage lineage, bool has_gpus);
   [[noreturn]] void refuse_closed() const;
   [[noreturn]] void refuse_end_inside() const;
 
   CommunicatorOptions options_;
   std::unique_ptr<Exchange> exchange_;
   std::shared_ptr<const Topology> topology_;
-  std::vector<int> ranks_;
-  TransportMaker maker_;
   bool all_have_gpus_ = true;
-  bool meets_in_nodes_ = false;
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<Engine<RealWorld>> engine_;
   std::function<void()> after_failure_;

@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/communicator/communicator_core.hpp"
 #include "collectives/node/room.hpp"
+#include "collectives/planner.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/names.hpp"
@@ -204,8 +205,10 @@ MemoryUse memory_use_on(const Topology& topology, const Settings& settings) {
 // Returns the memory use that members of this job have just found.
 MemoryUse memory_use_of(Session& session) {
   const detail::Membership& members = session.world().core()->members();
-  const auto measured = members.node_tuning();
-  return {measured && !members.meets_in_nodes(), members.meets_in_nodes(), measured};
+  const PlannerOptions& options = members.planner().options();
+  MemoryUse use{options.node_element > 0, options.near_element > 0};
+  if (const node::Room* const room = members.engine().world().room()) use.measured = room->tuning();
+  return use;
 }
 
 WireFormat wire_of(const ParsedOptions& parsed, const Settings& settings) {
