@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes rounds in a node's memory for the proof. When all members of the node have come, the whole round happens at
-// once. Contributions combine as the balanced tree over the node's members.
+// Executes rounds in a node's memory for the proof. Contributions combine as the balanced tree over the node's members.
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.hpp"
@@ -45,23 +44,23 @@ bool gives(const IntraNodeStep& near, std::size_t local, std::size_t taker, int 
 
 }  // namespace
 
-bool ScheduleProver::all_are_near(int index) const {
-  return std::ranges::all_of(near_of(index, 0).members, [&](int member) {
-    if (member < 0 || member >= problem_.size) fail(index, text("is in a node with member ", member));
-    return members_[static_cast<std::size_t>(member)].near != nullptr;
+bool IntraNodeProver::have_all_come(const MemberState& member) {
+  return std::ranges::all_of(member.near->front().members, [&](int other) {
+    if (other < 0 || static_cast<std::size_t>(other) >= members_.size())
+      member.fail(text("is in a node with member ", other));
+    return at(other).near != nullptr;
   });
 }
 
-// Does the round of a node once all its members have come; they then go on.
-void ScheduleProver::meet_near(int index) {
-  const std::vector<int> members = near_of(index, 0).members;
-  if (std::ranges::count(members, index) != 1) fail(index, "is not in its own node");
-  if (!all_are_near(index)) return;
+std::vector<int> IntraNodeProver::meet(int index) {
+  std::vector<int> members = step_of(index, 0).members;
+  if (std::ranges::count(members, index) != 1) at(index).fail("is not in its own node");
+  if (!have_all_come(at(index))) return {};
   const std::size_t all = at(index).near->size();
   for (const int member : members) {
-    if (at(member).near->size() != all) fail(member, "does not as much in its node as the others there");
+    if (at(member).near->size() != all) at(member).fail("does not as much in its node as the others there");
   }
-  for (std::size_t which = 0; which < all; ++which) do_near(members, which);
+  for (std::size_t which = 0; which < all; ++which) run_step(members, which);
   std::size_t ended = 0;
   std::vector<bool> heard = at(index).heard;
   for (const int member : members) {
@@ -73,52 +72,54 @@ void ScheduleProver::meet_near(int index) {
     at(member).near = nullptr;
     at(member).waiting = 0;
     at(member).ended = ended;
-    if (member != index) ready_.push_back(member);
   }
+  std::erase(members, index);
+  return members;
 }
 
-void ScheduleProver::check_near(int index, const IntraNodeStep& first, const IntraNodeStep& mine) const {
+void IntraNodeProver::check_step(const MemberState& member, const IntraNodeStep& first, const IntraNodeStep& mine) {
   if (mine.collective != first.collective || mine.members != first.members || mine.root != first.root ||
       !(mine.blocks == first.blocks))
-    fail(index, "does not the same in its node as the others there");
-  if (mine.to.count > 0 && mine.to.space == Space::input) fail(index, "writes its input");
+    member.fail("does not the same in its node as the others there");
+  if (mine.to.count > 0 && mine.to.space == Space::input) member.fail("writes its input");
   for (const Slice& whole : {mine.from, mine.to}) {  // also where blocks are only a part of it
-    if (whole.count > 0) static_cast<void>(locate(index, whole));
+    if (whole.count > 0) static_cast<void>(member.locate(whole));
   }
 }
 
 // Checks that no member writes to data that others still read. Only its own part may stay in its place.
-void ScheduleProver::check_apart(int index, const IntraNodeStep& near, std::size_t local, const Slice& to) const {
+void IntraNodeProver::check_apart(const MemberState& member, const IntraNodeStep& near, std::size_t local,
+                                  const Slice& to) {
   Slice own = near.from;
   if (cuts_from(near) && own.count > 0) {
     const int block = static_cast<int>(local);
     own = {own.space, own.offset + near.blocks.offset(block), near.blocks.count(block)};
   }
-  const Location given = locate(index, near.from);
-  const Location written = locate(index, to);
-  if (written != locate(index, own) && given.overlaps(written)) fail(index, "gives what is written meanwhile");
+  const Location given = member.locate(near.from);
+  const Location written = member.locate(to);
+  if (written != member.locate(own) && given.overlaps(written)) member.fail("gives what is written meanwhile");
 }
 
 // Returns the contributions to a taker's block, one from each member that gives any, in the order of the members.
-std::vector<ScheduleProver::MemberInput> ScheduleProver::given_to(const std::vector<int>& members, std::size_t which,
-                                                                  std::size_t taker, int block) {
+std::vector<IntraNodeProver::MemberInput> IntraNodeProver::given_to(const std::vector<int>& members, std::size_t which,
+                                                                    std::size_t taker, int block) {
   std::vector<MemberInput> parts;
   for (std::size_t local = 0; local < members.size(); ++local) {
-    const IntraNodeStep& near = near_of(members[local], which);
+    const IntraNodeStep& near = step_of(members[local], which);
     if (!gives(near, local, taker, block)) continue;
     Slice slice = near.from;
     if (cuts_from(near)) {
       const int own = static_cast<int>(taker);
-      if (near.blocks.parts() != static_cast<int>(members.size())) fail(members[local], "has not a block for each");
-      if (near.blocks.count(own) > 0 && near.blocks.end(own) > slice.count) fail(members[local], "gives too little");
+      if (near.blocks.parts() != static_cast<int>(members.size())) at(members[local]).fail("has not a block for each");
+      if (near.blocks.count(own) > 0 && near.blocks.end(own) > slice.count) at(members[local]).fail("gives too little");
       slice = {slice.space, slice.offset + near.blocks.offset(own), near.blocks.count(own)};
     }
-    parts.push_back({members[local], locate(members[local], slice)});
+    parts.push_back({members[local], at(members[local]).locate(slice)});
   }
   return parts;
 }
 
-Expression ScheduleProver::balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last) {
+Expression IntraNodeProver::balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last) {
   if (last - first == 1) return parts[first];
   const auto middle = static_cast<std::size_t>(balanced_middle(static_cast<int>(first), static_cast<int>(last)));
   const Expression left = balanced(parts, first, middle);
@@ -128,8 +129,8 @@ Expression ScheduleProver::balanced(const std::vector<Expression>& parts, std::s
 }
 
 // Combines the contributions piece by piece. Between two ends of pieces, each contribution is one expression.
-ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInput>& parts, int taker,
-                                                    const Location& to) {
+IntraNodeProver::NodeResult IntraNodeProver::combined(const std::vector<MemberInput>& parts, int taker,
+                                                      const Location& to) {
   NodeResult written{taker, to, {}};
   const std::int64_t length = to.end - to.begin;
   std::vector<std::vector<SymbolicRange>> all(parts.size());
@@ -137,10 +138,10 @@ ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInpu
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Location& where = parts[i].where;
     if (where.end - where.begin != length)
-      fail(taker, text("takes ", length, " elements from member ", parts[i].member, " of its node, which gives ",
-                       where.end - where.begin));
+      at(taker).fail(text("takes ", length, " elements from member ", parts[i].member, " of its node, which gives ",
+                          where.end - where.begin));
     if (length == 0) continue;
-    read(parts[i].member, where, all[i], "gives");
+    at(parts[i].member).read(where, all[i], "gives");
     for (SymbolicRange& piece : all[i]) {
       piece.begin -= where.begin;
       piece.end -= where.begin;
@@ -157,7 +158,7 @@ ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInpu
     for (std::size_t i = 0; i < parts.size(); ++i) {
       while (all[i][place[i]].end <= done) ++place[i];
       const SymbolicValue& value = all[i][place[i]].value;
-      if (value.shift != all[0][place[0]].value.shift) fail(taker, "combines elements of different positions");
+      if (value.shift != all[0][place[0]].value.shift) at(taker).fail("combines elements of different positions");
       expressions.push_back(value.expression);
     }
     written.pieces.push_back({done, end, {balanced(expressions, 0, expressions.size()), all[0][place[0]].value.shift}});
@@ -166,23 +167,23 @@ ScheduleProver::NodeResult ScheduleProver::combined(const std::vector<MemberInpu
   return written;
 }
 
-void ScheduleProver::do_near(const std::vector<int>& members, std::size_t which) {
-  const IntraNodeStep& first = near_of(members.front(), which);
+void IntraNodeProver::run_step(const std::vector<int>& members, std::size_t which) {
+  const IntraNodeStep& first = step_of(members.front(), which);
   std::vector<NodeResult> all;
   for (std::size_t local = 0; local < members.size(); ++local) {
     const int taker = members[local];
-    const IntraNodeStep& near = near_of(taker, which);
-    check_near(taker, first, near);
+    const IntraNodeStep& near = step_of(taker, which);
+    check_step(at(taker), first, near);
     if (!takes(near, local)) continue;
     const bool gathers = cuts_to(near);
     for (int block = 0; block < (gathers ? near.blocks.parts() : 1); ++block) {
       Slice to = near.to;
       if (gathers) {
-        if (near.blocks.count(block) > 0 && near.blocks.end(block) > to.count) fail(taker, "takes too much");
+        if (near.blocks.count(block) > 0 && near.blocks.end(block) > to.count) at(taker).fail("takes too much");
         to = {to.space, to.offset + near.blocks.offset(block), near.blocks.count(block)};
       }
-      check_apart(taker, near, local, to);
-      all.push_back(combined(given_to(members, which, local, block), taker, locate(taker, to)));
+      check_apart(at(taker), near, local, to);
+      all.push_back(combined(given_to(members, which, local, block), taker, at(taker).locate(to)));
     }
   }
   for (const NodeResult& each : all) {

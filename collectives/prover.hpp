@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Executes schedules for prove(), in three files. Members post rounds, meet and go on; then each member's results are
-// judged. Only the proof uses it.
+// Executes schedules for prove(). Members post rounds, meet and go on; then each member's results are judged. Only the
+// proof uses it.
 #pragma once
 
 #include <deque>
@@ -37,6 +37,7 @@ struct PostedMessage {
 
 // Is the state of one member between two rounds or in one.
 struct MemberState {
+  int index = 0;
   const Schedule* schedule = nullptr;
   Shape shape;
   std::size_t extents[3] = {};    // elements of each Space
@@ -55,6 +56,73 @@ struct MemberState {
   std::vector<bool> heard;                           // by member: its start lies before now
   std::vector<bool> told;                            // a copy of `heard` from the time when it posted its round
   bool done() const { return round == schedule->rounds.size(); }
+  const Round& current() const { return schedule->rounds[round]; }
+  // Returns the place of the slice. Throws Fault if it lies outside.
+  Location locate(const Slice& slice) const;
+  // Returns the values there in `pieces`. Throws Fault if one was never set; `doing` says what needs it.
+  void read(const Location& where, std::vector<SymbolicRange>& pieces, std::string_view doing) const;
+  // Throws a Fault that names the member, its round and its lap.
+  [[noreturn]] void fail(std::string_view what) const;
+};
+
+// Executes and checks the rounds in a node's memory. When all members of the node have come, the whole round happens at
+// once. The references must outlive this object.
+class IntraNodeProver {
+ public:
+  IntraNodeProver(std::vector<MemberState>& members, Expressions& expressions)
+      : members_(members), expressions_(expressions) {}
+
+  // Does the round of this member's node if all its members have come, and returns the other members, which then go on.
+  // Otherwise returns none.
+  std::vector<int> meet(int index);
+
+ private:
+  struct MemberInput {
+    int member;
+    Location where;
+  };
+  struct NodeResult {
+    int member;
+    Location where;
+    std::vector<SymbolicRange> pieces;  // offsets from the beginning of `where`
+  };
+
+  MemberState& at(int member) { return members_[static_cast<std::size_t>(member)]; }
+  const IntraNodeStep& step_of(int member, std::size_t which) { return (*at(member).near)[which]; }
+  bool have_all_come(const MemberState& member);
+  void run_step(const std::vector<int>& members, std::size_t which);
+  static void check_step(const MemberState& member, const IntraNodeStep& first, const IntraNodeStep& mine);
+  static void check_apart(const MemberState& member, const IntraNodeStep& near, std::size_t local, const Slice& to);
+  std::vector<MemberInput> given_to(const std::vector<int>& members, std::size_t which, std::size_t taker, int block);
+  NodeResult combined(const std::vector<MemberInput>& parts, int taker, const Location& to);
+  Expression balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last);
+
+  std::vector<MemberState>& members_;
+  Expressions& expressions_;
+};
+
+// Judges the data that members hold at the end. The references must outlive this object.
+class ResultProver {
+ public:
+  ResultProver(const Problem& problem, const std::vector<MemberState>& members, Expressions& expressions)
+      : problem_(problem), members_(members), expressions_(expressions) {}
+
+  // Throws Fault if the member's data is not the promised result. Notes in the proof if it combines in another order.
+  void check(int index, Proof& proof);
+
+ private:
+  const MemberState& at(int member) const { return members_[static_cast<std::size_t>(member)]; }
+  void check_result(const MemberState& member, Proof& proof);
+  void check_piece(const MemberState& member, std::int64_t begin, std::int64_t end, int first, int last,
+                   std::int64_t shift, Proof& proof);
+  void check_gaps(const MemberState& member);
+  void check_same(const MemberState& member);
+
+  const Problem& problem_;
+  const std::vector<MemberState>& members_;
+  Expressions& expressions_;
+  std::vector<SymbolicRange> mine_;
+  std::vector<SymbolicRange> first_;
 };
 
 // Executes the schedules of all members under rendezvous rules. `problem` and `schedules` must outlive it.
@@ -70,53 +138,21 @@ class ScheduleProver {
 
  private:
   MemberState& at(int member) { return members_[static_cast<std::size_t>(member)]; }
-  const Round& round_of(const MemberState& member) const { return member.schedule->rounds[member.round]; }
 
   void begin_member(int index, const Schedule& schedule);
-  Location locate(int index, const Slice& slice) const;
-  void post(int index);
-  void check_races(int index, std::size_t first_send, std::size_t first_receive);
+  void post(MemberState& member);
+  void match_posted(MemberState& member);
   void match(PostedMessage& send, PostedMessage& receive);
   bool find_partner(std::vector<PostedMessage>& sends, std::vector<PostedMessage>& receives, int from, int to);
-  void end_round(int index);
-  // Execute and check the rounds in a node's memory; prove_intra_node.cpp defines these members.
-  struct MemberInput {
-    int member;
-    Location where;
-  };
-  struct NodeResult {
-    int member;
-    Location where;
-    std::vector<SymbolicRange> pieces;  // offsets from the beginning of `where`
-  };
-  const IntraNodeStep& near_of(int index, std::size_t which) const {
-    return (*members_[static_cast<std::size_t>(index)].near)[which];
-  }
-  bool all_are_near(int index) const;
-  void meet_near(int index);
-  void do_near(const std::vector<int>& members, std::size_t which);
-  void check_near(int index, const IntraNodeStep& first, const IntraNodeStep& mine) const;
-  void check_apart(int index, const IntraNodeStep& near, std::size_t local, const Slice& to) const;
-  std::vector<MemberInput> given_to(const std::vector<int>& members, std::size_t which, std::size_t taker, int block);
-  NodeResult combined(const std::vector<MemberInput>& parts, int taker, const Location& to);
-  Expression balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last);
-  void do_local(int index, const LocalStep& local, int lap);
-  void reduce(int index, const Location& target, const Location& left, const Location& right);
-  void read(int index, const Location& where, std::vector<SymbolicRange>& pieces, std::string_view doing);
+  void end_round(MemberState& member);
+  void do_local(MemberState& member, const LocalStep& local);
+  void reduce(MemberState& member, const Location& target, const Location& left, const Location& right);
   void check_deadlock() const;
-  // Check that a member's data at the end is the promised result; prove_result.cpp defines these members.
-  void check_result(int index, Proof& proof);
-  void check_piece(int index, std::int64_t begin, std::int64_t end, int first, int last, std::int64_t shift,
-                   Proof& proof);
-  void check_gaps(int index);
-  void check_same(int index);
-
-  // Throws a Fault that names the member, its round and its lap.
-  [[noreturn]] void fail(int index, std::string_view what) const;
 
   const Problem& problem_;
   Expressions expressions_;
   std::vector<MemberState> members_;
+  IntraNodeProver intra_node_{members_, expressions_};
   std::deque<int> ready_;
   std::vector<SymbolicRange> left_;
   std::vector<SymbolicRange> right_;
