@@ -20,7 +20,7 @@ std::byte not_yet{};
 std::size_t kind_of(const CallContext& call) {
   std::size_t all = static_cast<std::size_t>(call.collective());
   for (const std::size_t each : {static_cast<std::size_t>(call.spec().type), static_cast<std::size_t>(call.spec().op),
-                                 static_cast<std::size_t>(std::bit_width(call.most_bytes()))})
+                                 static_cast<std::size_t>(std::bit_width(largest_block(call.spec())))})
     all = all * 37 + each;
   return all;
 }
@@ -49,16 +49,16 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
     constexpr StepNumber once_in = 31;
     const bool is_due = gpus->were_found(kind_of(call)) || (call.room->last() + 1) % once_in == 0;
     const std::size_t from = gpus->is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
-    if (call.most_bytes() >= (is_due ? 1 : from)) return true;
+    if (largest_block(call.spec()) >= (is_due ? 1 : from)) return true;
   }
   const std::size_t from =
       could_be_on_gpus ? std::min(call.tuning.direct_from, gpu_asked_from) : call.tuning.direct_from;
-  return address_queries != AddressQueries::none && call.most_bytes() / times >= from;
+  return address_queries != AddressQueries::none && largest_block(call.spec()) / times >= from;
 }
 
 bool may_read_processes(const CallContext& call) {
   return call.room->memory_reader().works() && !reduces(call.collective()) && finds_places(call) &&
-         call.most_bytes() >= call.tuning.across_from;
+         largest_block(call.spec()) >= call.tuning.across_from;
 }
 
 void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes) {

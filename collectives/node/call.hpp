@@ -30,6 +30,7 @@ struct DeviceBuffers;  // collectives/engine/device_copy_pipeline.hpp
 struct BufferDevices {
   int input = -1;
   int output = -1;
+  bool has_any() const { return input >= 0 || output >= 0; }
 };
 
 // Holds everything that the engine needs to run one call. The caller owns the buffers and keeps them until the end.

@@ -13,6 +13,14 @@ bool has_known_places(Collective collective) {
          collective != Collective::barrier;
 }
 
+std::size_t largest_block(const Spec& spec) {
+  if (spec.collective == Collective::barrier) return 0;
+  const bool cuts_in = cuts_input(spec.collective);
+  const bool cuts_out = cuts_output(spec.collective);
+  if (!cuts_in && !cuts_out) return spec.count * spec.element_bytes;
+  return std::max(cuts_in ? spec.gives.largest() : 0, cuts_out ? spec.takes.largest() : 0) * spec.element_bytes;
+}
+
 void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_call) {
   room = &the_room;
   tuning = the_tuning;
@@ -26,14 +34,6 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   const bool streams = !spec().in_place && plan().output_count * element() >=
                                                (reduces(collective()) ? tuning.stream_from : tuning.drain_from);
   copy_to_output = streams ? stream_bytes : copy_bytes;
-}
-
-std::size_t CallContext::most_bytes() const {
-  if (collective() == Collective::barrier) return 0;
-  if (!cuts_input(collective()) && !cuts_output(collective())) return common().bytes;
-  return std::max(cuts_input(collective()) ? spec().gives.largest() : 0,
-                  cuts_output(collective()) ? spec().takes.largest() : 0) *
-         element();
 }
 
 ByteRange CallContext::input_for(int member) const {

@@ -22,6 +22,8 @@ constexpr bool only_root_receives(Collective collective) {
 // True if members can find their block in another's buffer, so that no slot is needed. False where each member has
 // counts of its own.
 bool has_known_places(Collective collective);
+// Returns the size in bytes of the largest block that members send each other, as far as this one knows.
+std::size_t largest_block(const Spec& spec);
 
 // Is the size in bytes of a block, which stays in the first cache while it is written to several places.
 inline constexpr std::size_t block_bytes = 8192;
@@ -66,7 +68,6 @@ struct CallContext {
   int me() const { return room->index(); }
   int members() const { return room->size(); }
   bool is_root() const { return me() == spec().root; }
-  bool is_on_gpu() const { return devices.input >= 0 || devices.output >= 0; }
   std::size_t element() const { return spec().element_bytes; }
   // Returns the range that all members have in common, if they have.
   ByteRange common() const { return {0, spec().count * element()}; }
@@ -75,8 +76,6 @@ struct CallContext {
   ByteRange output_from(int member) const;
   // Returns the range that a member combines, of `bytes` bytes that all share.
   ByteRange share(std::size_t bytes, int member) const;
-  // Returns the size in bytes of the largest block that members send each other, as far as this one knows.
-  std::size_t most_bytes() const;
   OwnBlock own_block() const;
   // Copies to my output, and counts the bytes.
   void write_output(std::byte* to, const std::byte* from, std::size_t bytes) const {

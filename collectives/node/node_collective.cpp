@@ -46,7 +46,7 @@ void NodeCollective::find_gpus(bool asks_for_addresses) {
   if (gpu::backend() == nullptr || call_.call->pieces != nullptr || call_.room->is_of_host()) return;
   locate_buffers(call_);
   if (!reaches_gpus(*call_.room) || !has_known_places(call_.collective()) || call_.members() == 1) return;
-  if (call_.call->stream || (asks_for_addresses && call_.is_on_gpu())) gpu_forms().order.begin(call_);
+  if (call_.call->stream || (asks_for_addresses && call_.devices.has_any())) gpu_forms().order.begin(call_);
 }
 
 void NodeCollective::begin_by_host() {
@@ -56,7 +56,7 @@ void NodeCollective::begin_by_host() {
 
 void NodeCollective::begin_by_slots() {
   SlotCopies* copies = nullptr;
-  if (call_.is_on_gpu()) {
+  if (call_.devices.has_any()) {
     copies = &gpu_forms().copies;
     copies->begin(call_);
   }

@@ -18,12 +18,12 @@ void SingleForm::begin(CallContext& call, SlotCopies* copies) {
   if (collective == Collective::all_to_all_v && call.spec().in_place && !(call.spec().gives == call.spec().takes))
     keep_input(copies);
   begin_parts(call, copies);
-  choose_storage(call.most_bytes());
+  choose_storage(largest_block(call.spec()));
   set_steps(parts());
   set_needs(is_hidden_ && !only_root_sends(collective) ? InputNeed::all : need());
   copy_own_block();
   if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
-    upload()->reserve_results(round_up(std::min(part_bytes(), call.most_bytes()), cache_line));
+    upload()->reserve_results(round_up(std::min(part_bytes(), largest_block(call.spec())), cache_line));
 }
 
 // Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.
@@ -197,7 +197,7 @@ void SingleForm::copy_own_block() {
   if (own.bytes == 0) return;
   if (download() != nullptr && upload() != nullptr)
     upload()->write(static_cast<std::size_t>(own.to - call().output), own.from, own.bytes);
-  else if (call().is_on_gpu())
+  else if (call().devices.has_any())
     gpu::backend()->copy(std::max(call().devices.input, call().devices.output), {own.to, 0},
                          {const_cast<std::byte*>(own.from), 0}, own.bytes, 1);
   else

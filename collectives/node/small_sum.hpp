@@ -28,7 +28,7 @@ class SmallSum final : public ExchangeForm {
   static bool fits(const CallContext& call) {
     // A user's function may need better alignment than a place beside a number has.
     return call.collective() == Collective::all_reduce && call.common().bytes <= Line::room &&
-           call.call->user.apply == nullptr && call.call->pieces == nullptr && !call.is_on_gpu();
+           call.call->user.apply == nullptr && call.call->pieces == nullptr && !call.devices.has_any();
   }
   void begin(CallContext& call) {
     bytes_ = call.common().bytes;

@@ -78,7 +78,7 @@ bool StreamOrder::announce(const CallContext& call, BufferAnnouncement& announce
   announcement.waits = before_ != nullptr ? 1 : 0;
   const bool is_all_there = (call.plan().input_count == 0 || call.devices.input >= 0) &&
                             (call.plan().output_count == 0 || call.devices.output >= 0);
-  if (before_ == nullptr || !call.is_on_gpu() || !is_all_there) return false;
+  if (before_ == nullptr || !call.devices.has_any() || !is_all_there) return false;
   const Gpus* const gpus = call.room->gpus();
   if (gpus != nullptr) {
     const auto before = before_->show();
