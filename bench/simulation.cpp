@@ -47,6 +47,23 @@ struct CountedKernel {
 };
 static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 
+// Charges a member's core for what it does in the memory of its node.
+class RoomWork {
+ public:
+  // Charges the steps and bytes since the last time. Does nothing without a room.
+  void charge(SimulatedNetwork& network, int rank, const simulated::FabricShape& fabric, const node::Room* room) {
+    if (room == nullptr) return;
+    const double steps = room->last() - std::exchange(steps_, room->last());
+    const auto bytes = static_cast<double>(room->moved() - std::exchange(moved_, room->moved()));
+    const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
+    network.work(rank, Duration(std::llround(us * 1000)));
+  }
+
+ private:
+  node::StepNumber steps_ = 0;  // steps and bytes that were already charged
+  std::uint64_t moved_ = 0;
+};
+
 // Runs a member's program: its calls in order, some of them at the same time.
 class Actor {
  public:
@@ -85,27 +102,27 @@ class Actor {
   bool guarded(const Action& action);
   bool begin();
   bool meets_fault();
-  // Charges the core for the work in the memory of its node since the last time.
-  void work_in_room();
+  void charge_room_work() {
+    if (scenario_.fabric && engine_) room_work_.charge(network_, rank_, *scenario_.fabric, engine_->world().room());
+  }
   void start(const SimulatedCall& call);
   bool finish_some();
   void finish(ActiveCall& active);
   void end(SimulatedEndKind kind);
+
+  static constexpr std::byte presence{1};  // the data of a barrier
 
   const Scenario& scenario_;
   SimulatedNetwork& network_;
   Plans& plans_;
   int rank_;
   std::optional<SimulatedFault> fault_;
-  std::byte presence_{1};  // the data of a barrier
   std::unique_ptr<SimulatedEngine> engine_;
-  std::deque<ActiveCall> active_;
-  std::deque<ActiveCall> kept_;  // memory of failed calls
+  std::deque<ActiveCall> active_;  // calls that were under way at the end stay, since the engine may use their memory
   std::vector<Duration> finished_;
   std::size_t next_ = 0;
   std::size_t allowed_ = std::numeric_limits<std::size_t>::max();
-  node::StepNumber steps_ = 0;  // steps and bytes in the room that were already charged
-  std::uint64_t moved_ = 0;
+  RoomWork room_work_;
   Duration stopped_until_{};
   bool over_ = false;
   SimulatedEnd end_;
@@ -128,7 +145,7 @@ bool Actor::act() {
   if (is_gone() || network_.now() < stopped_until_) return false;
   bool any = false;
   while (engine_->progress()) any = true;  // a member that has ended still answers
-  work_in_room();
+  charge_room_work();
   if (over_) return any;
   return guarded([&] {
     for (bool more = true; more && !over_;) {
@@ -141,16 +158,6 @@ bool Actor::act() {
     if (!over_ && next_ == scenario_.calls.size() && active_.empty()) end(SimulatedEndKind::well);
     return any;
   });
-}
-
-void Actor::work_in_room() {
-  if (!scenario_.fabric || !engine_ || engine_->world().room() == nullptr) return;
-  const simulated::FabricShape& fabric = *scenario_.fabric;
-  const node::Room& room = *engine_->world().room();
-  const double steps = room.last() - std::exchange(steps_, room.last());
-  const auto bytes = static_cast<double>(room.moved() - std::exchange(moved_, room.moved()));
-  const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
-  network_.work(rank_, Duration(std::llround(us * 1000)));
 }
 
 void Actor::look() {
@@ -203,7 +210,7 @@ void Actor::start(const SimulatedCall& call) {
   active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
   active.buffers->fill();
   Call made{.plan = plan,
-            .input = call.subject.collective == Collective::barrier ? &presence_ : active.buffers->input(),
+            .input = call.subject.collective == Collective::barrier ? &presence : active.buffers->input(),
             .output = active.buffers->output(),
             .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
             .origin = {"call", static_cast<int>(next_) + 1}};
@@ -246,7 +253,7 @@ void Actor::finish(ActiveCall& active) {
   if (wrong > 0 && wrong_.empty())
     wrong_ = text("rank ", rank_, " has ", wrong, " wrong elements after call ", active.call + 1, ", ",
                   scenario_.calls[active.call].to_text(), " by ", plans_.algorithm(active.call));
-  work_in_room();
+  charge_room_work();
   finished_[active.call] = network_.free_at(rank_);
   ++end_.finished;
 }
@@ -255,8 +262,6 @@ void Actor::end(SimulatedEndKind kind) {
   over_ = true;
   end_.kind = kind;
   end_.at = network_.now();
-  for (ActiveCall& active : active_) kept_.push_back(std::move(active));
-  active_.clear();
 }
 
 // Decides the order of the members' acts, and judges the outcome.
