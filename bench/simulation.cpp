@@ -146,8 +146,8 @@ bool Actor::act() {
 void Actor::work_in_room() {
   if (!scenario_.fabric || !engine_ || engine_->world().room() == nullptr) return;
   const simulated::FabricShape& fabric = *scenario_.fabric;
-  const node::Room& room = *engine_->world().room();
-  const double steps = room.last() - std::exchange(steps_, room.last());
+  node::Room& room = *engine_->world().room();
+  const double steps = room.ring().last() - std::exchange(steps_, room.ring().last());
   const auto bytes = static_cast<double>(room.moved() - std::exchange(moved_, room.moved()));
   const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
   network_.work(rank_, Duration(std::llround(us * 1000)));
@@ -308,7 +308,7 @@ class SimulationRun {
 
 void SimulationRun::enter(int node) {
   std::shared_ptr<std::byte> memory;
-  if (scenario_.meets()) memory = SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
+  if (scenario_.meets()) memory = SharedMemory::make(node::RoomMemory::bytes_for(scenario_.members), false).memory();
   for (int i = 0; i < scenario_.members; ++i) {
     std::unique_ptr<node::Room> room;
     if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);

@@ -71,7 +71,7 @@ void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
       PlannerOptions{.algorithm = options_.algorithm,
                      .table = options_.table,
                      .table_name = options_.table_name,
-                     .node_element = room ? node::Room::most_element(static_cast<int>(ranks_.size())) : 0,
+                     .node_element = room ? node::RoomMemory::most_element(static_cast<int>(ranks_.size())) : 0,
                      .near_element = node_room.most_element});
   auto transport = maker_(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
