@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/node/room.hpp"
+#include "collectives/node/room_memory.hpp"
 #include "topology/base/text.hpp"
 #include "topology/description.hpp"
 
@@ -95,7 +95,7 @@ PlannerOptions Plans::options(const std::string& table) const {
                      .table = table,
                      .table_name = "the drawn table"};
   if (!scenario_.meets()) return all;
-  (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::Room::most_element(scenario_.members);
+  (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::RoomMemory::most_element(scenario_.members);
   return all;
 }
 

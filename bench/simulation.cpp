@@ -53,7 +53,7 @@ class RoomWork {
   // Charges the steps and bytes since the last time. Does nothing without a room.
   void charge(SimulatedNetwork& network, int rank, const simulated::FabricShape& fabric, const node::Room* room) {
     if (room == nullptr) return;
-    const double steps = room->last() - std::exchange(steps_, room->last());
+    const double steps = room->ring().last() - std::exchange(steps_, room->ring().last());
     const auto bytes = static_cast<double>(room->moved() - std::exchange(moved_, room->moved()));
     const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
     network.work(rank, Duration(std::llround(us * 1000)));
@@ -313,7 +313,7 @@ class SimulationRun {
 
 void SimulationRun::enter(int node) {
   std::shared_ptr<std::byte> memory;
-  if (scenario_.meets()) memory = SharedMemory::make(node::Room::bytes_for(scenario_.members), false).memory();
+  if (scenario_.meets()) memory = SharedMemory::make(node::RoomMemory::bytes_for(scenario_.members), false).memory();
   for (int i = 0; i < scenario_.members; ++i) {
     std::unique_ptr<node::Room> room;
     if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);

@@ -57,8 +57,9 @@ StagingBuffer CallStaging::take_memory(std::size_t bytes, bool for_gpu) const {
 // True if members that share GPUs keep the order of a stream themselves, for contiguous data. It is equal on all
 // members.
 bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) const {
-  const node::Room* const room = members_.engine().world().room();
-  if (!plan.in_node || room == nullptr || (!room->is_one_process() && room->gpus() == nullptr)) return false;
+  node::Room* const room = members_.engine().world().room();
+  if (!plan.in_node || room == nullptr || (!room->buffers().is_one_process() && room->gpus().shared() == nullptr))
+    return false;
   const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
   return is_known && node::has_known_places(request.collective);
 }
@@ -66,8 +67,9 @@ bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) c
 // Logs why members could not map each other's memory on GPUs.
 void CallStaging::log_mapping_failure() const {
   node::Room* const room = members_.engine().world().room();
-  if (room == nullptr || room->gpus() == nullptr || !room->gpus()->has_reason()) return;
-  members_.exchange().log().warn(text("members of \"", members_.options().name, "\" ", room->gpus()->take_reason()));
+  if (room == nullptr || room->gpus().shared() == nullptr || !room->gpus().shared()->failure().is_known()) return;
+  members_.exchange().log().warn(
+      text("members of \"", members_.options().name, "\" ", room->gpus().shared()->failure().take()));
 }
 
 void CallStaging::stage(BoundCall& bound_call, const CallRequest& request) const {
@@ -119,7 +121,7 @@ BufferDevices CallStaging::devices_of(const Call& call) {
 bool CallStaging::is_known(const void* data, std::size_t bytes) const {
   node::Room* const room = members_.engine().world().room();
   bool is_known = false;
-  if (room != nullptr) members_.engine().alone([&] { is_known = room->symmetric_registry().has(data, bytes); });
+  if (room != nullptr) members_.engine().alone([&] { is_known = room->buffers().registry().has(data, bytes); });
   return is_known;
 }
 

@@ -37,7 +37,7 @@ node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t
   return JointSetup(members_).make(Collective::allocate, origin, [&] {
     node::Room* const room = room_of_all();
     return node::allocate(members_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {
-      members_.engine().alone([&] { room->symmetric_registry().own().add(std::move(memory)); });
+      members_.engine().alone([&] { room->buffers().registry().own().add(std::move(memory)); });
     });
   });
 }
@@ -52,7 +52,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split(int colour, int key
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, int key, CommunicatorOptions options) {
   const node::Room* const room = room_of_all();
-  const bool has_memory = room != nullptr && room->symmetric_registry().lineage_for({}).has_memory;
+  const bool has_memory = room != nullptr && room->buffers().registry().lineage_for({}).has_memory;
   const std::array<int, 3> mine = {members_.rank(), members_.planner().group().rank(members_.rank()),
                                    has_memory ? 1 : 0};
   auto part = members_.exchange().split(colour, key);
@@ -71,7 +71,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, 
     ranks.push_back(theirs[1]);
     all_have = all_have && theirs[2] == 1;
   }
-  node::MemoryLineage lineage = room == nullptr ? node::MemoryLineage{} : room->symmetric_registry().lineage_for(here);
+  node::MemoryLineage lineage = room == nullptr ? node::MemoryLineage{} : room->buffers().registry().lineage_for(here);
   lineage.has_memory = all_have;
   return std::make_shared<CommunicatorCore>(std::move(part), members_.topology(), std::move(ranks), maker_,
                                             std::move(options), std::move(lineage));

@@ -263,16 +263,17 @@ int GpuPath::packing_device(const CallRequest& whole, std::span<const CallReques
 // True if the node's members would work in that GPU's memory, as far as this one knows, and faster than on the host.
 // In a stream they do so at any cost, since the host would have to wait for the work before the call.
 bool GpuPath::works_on(int device, const CallRequest& whole, const Plan& plan) const {
-  const node::Gpus* const shared = members_.engine().world().room()->gpus();
-  if (shared != nullptr && (!shared->can_map() || shared->number_of(device) == node::Gpus::unknown)) return false;
+  const node::Gpus* const shared = members_.engine().world().room()->gpus().shared();
+  if (shared != nullptr && (!shared->agreement().can_map() || shared->number_of(device) == node::Gpus::unknown))
+    return false;
   if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
   if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
   // Processes that measured here would all do it at once and disturb each other. So the first batch uses the GPU
   // without a measurement, and its result serves the later ones.
-  const bool have_agreed = shared != nullptr && shared->is_proven();
-  if (shared != nullptr && !have_agreed && !shared->was_left_unproven()) return true;
-  return node::pays_on_gpus(plan.spec, members_.size(), have_agreed ? shared->costs() : gpu::backend()->costs(device),
-                            true);
+  const bool have_agreed = shared != nullptr && shared->agreement().is_proven();
+  if (shared != nullptr && !have_agreed && !shared->agreement().was_left_unproven()) return true;
+  return node::pays_on_gpus(plan.spec, members_.size(),
+                            have_agreed ? shared->agreement().costs() : gpu::backend()->costs(device), true);
 }
 
 // Destroys NCCL's communicator and the levels. Otherwise a GPU would wait for a missing member, and memory could not be

@@ -104,7 +104,7 @@ void GpuStreams::hold(const BoundCall& bound_call) noexcept {
 bool GpuStreams::are_working() {
   bool works = false;
   // The engine's progress thread may look at the room as well.
-  members_.engine().alone([&] { works = members_.engine().world().room()->is_working(); });
+  members_.engine().alone([&] { works = members_.engine().world().room()->access().is_working(); });
   return works || scratch_.is_in_use();
 }
 
@@ -123,9 +123,9 @@ void GpuStreams::end() noexcept {
   }
   scratch_.keep_what_is_in_use();
   try {
-    members_.engine().alone([&] { room->keep_on_gpus(); });
+    members_.engine().alone([&] { room->gpus().keep_for_ever(); });
   } catch (const std::exception&) {
-    room->keep_on_gpus();  // Another thread of the program is inside, which is not allowed.
+    room->gpus().keep_for_ever();  // Another thread of the program is inside, which is not allowed.
   }
 }
 

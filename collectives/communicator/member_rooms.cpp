@@ -33,11 +33,11 @@ int most_on_a_node(const Topology& topology, const std::vector<int>& ranks) {
 
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,
                                      const CommunicatorOptions& options, node::MemoryLineage lineage) {
-  if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::Room::most_members ||
+  if (!options.node_memory || ranks.size() < 2 || ranks.size() > node::RoomMemory::most_members ||
       !are_on_one_node(topology, ranks))
     return nullptr;
   auto room = node::make_room(exchange, crowding(topology, ranks, 0) > 1);
-  if (room) room->symmetric_registry().descend_from(std::move(lineage));
+  if (room) room->buffers().registry().descend_from(std::move(lineage));
   return room;
 }
 
@@ -45,7 +45,7 @@ NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::
                        const CommunicatorOptions& options) {
   const int most = most_on_a_node(topology, ranks);
   if (!options.node_memory || are_on_one_node(topology, ranks) || most < 2 ||
-      static_cast<std::size_t>(most) > node::Room::most_members)
+      static_cast<std::size_t>(most) > node::RoomMemory::most_members)
     return {};
   const auto me = static_cast<std::size_t>(exchange.rank());
   const int mine = topology.member(ranks.at(me)).node;
@@ -53,13 +53,13 @@ NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::
   std::unique_ptr<node::Room> room;
   if (near->size() > 1) {
     room = node::make_room(*near, crowding(topology, ranks, me) > 1);
-    if (room) room->keep_to_host();  // Data on GPUs is staged before members of several nodes start.
+    if (room) room->gpus().keep_to_host();  // Data on GPUs is staged before members of several nodes start.
   }
   const std::byte has_it{near->size() == 1 || room};
   const auto all = exchange.all_gather("memory of each node", {&has_it, 1});
   const bool all_have = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
   if (!all_have) return {};
-  return {std::move(room), node::Room::most_element(most)};
+  return {std::move(room), node::RoomMemory::most_element(most)};
 }
 
 }  // namespace lockstep::detail

@@ -67,7 +67,7 @@ void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker
       PlannerOptions{.algorithm = options_.algorithm,
                      .table = options_.table,
                      .table_name = options_.table_name,
-                     .node_element = room ? node::Room::most_element(static_cast<int>(ranks.size())) : 0,
+                     .node_element = room ? node::RoomMemory::most_element(static_cast<int>(ranks.size())) : 0,
                      .near_element = node_room.most_element});
   auto transport = maker(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");

@@ -27,7 +27,7 @@ class RealWorld {
   // Waits a little, longer with more turns. A sleep ends early if the room or the transport has news.
   void idle(unsigned turns, bool meets) {
     if (room_ && meets)
-      waiter_.idle(turns, *room_);
+      waiter_.idle(turns, room_->sleeper());
     else
       waiter_.idle(turns, *transport_);
   }

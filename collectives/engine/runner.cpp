@@ -66,7 +66,7 @@ void Runner::enlist(Operation& operation) {
     operation.parts_left = 0;
     operation.begun = false;
     operation.turn_in_node = in_node_.next++;
-    operation.address_queries = room_->address_queries();
+    operation.address_queries = room_->buffers().queries();
     return;
   }
   const int width =
@@ -79,7 +79,7 @@ void Runner::enlist(Operation& operation) {
     if (room_ == nullptr) throw Error(Code::internal, "a plan for a node's memory, which is not shared here");
     operation.turn_in_node = in_node_.next;
     in_node_.next += plan.meetings() * static_cast<std::uint64_t>(plan.segments);
-    operation.address_queries = room_->address_queries();
+    operation.address_queries = room_->buffers().queries();
     operation.node_call = operation.call;
   }
   for (int i = 0; i < width; ++i) {
@@ -153,7 +153,7 @@ void Runner::repeat(Operation& operation) {
   operation.turn_in_node = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.work.again(operation.input, operation.call_tag, room_->address_queries(), looks_);
+  operation.work.again(operation.input, operation.call_tag, room_->buffers().queries(), looks_);
   if (!operation.work.is_done()) return;
   ++in_node_.serving;
   conclude(operation);
@@ -351,7 +351,7 @@ bool Runner::abandon() {
   const bool device_copies_ended = abandon_device_copies();
   if (room_ == nullptr) return device_copies_ended;
   const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
-  return room_->abandon() && copies_ended && device_copies_ended;
+  return room_->access().abandon() && copies_ended && device_copies_ended;
 }
 
 bool Runner::abandon_device_copies() noexcept {

@@ -34,7 +34,7 @@ class Runner {
   static std::string where(const Operation& operation);
   // Ends this member's work in GPU streams if another member has given up, since that member waits for it.
   void end_if_given_up() {
-    if (room_ != nullptr) room_->end_if_given_up();
+    if (room_ != nullptr) room_->access().end_if_given_up();
   }
   // Gives up everything after a failure. Returns false if other members of the node, or copies under way, may still use
   // this member's memory.

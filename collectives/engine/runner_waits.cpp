@@ -53,7 +53,7 @@ IndexSet Runner::in_another(const Operation& operation) const {
     // before that. So a member in this step is in another call.
     const bool is_next = in_node_.serving == operation.turn_in_node;
     for (int member = 0; is_next && member < room_->size(); ++member) {
-      if (room_->is_in_another(member, room_->last() + 1, operation.call_tag)) all.insert(member);
+      if (room_->ring().is_in_another(member, room_->ring().last() + 1, operation.call_tag)) all.insert(member);
     }
     return all;
   }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Starts calls by NCCL in a stream, and ends the communicator in order or by an abort.
+#include "collectives/nccl/nccl_communicator.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <future>
@@ -8,7 +10,10 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/memory.hpp"
-#include "collectives/nccl/nccl_communicator_parts.hpp"
+#include "collectives/mix_hash.hpp"
+#include "collectives/nccl/bounce_buffers.hpp"
+#include "collectives/nccl/composed_reduction.hpp"
+#include "collectives/nccl/plain_call.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -95,6 +100,39 @@ void NcclCommunicator::settle(const WaitFunction& wait_function) {
   while (library_.is_busy(member_)) wait_function();
 }
 
+std::shared_ptr<std::byte> NcclCommunicator::add(std::byte* memory, std::size_t bytes, RegistrationMode how,
+                                                 const WaitFunction& wait_function) {
+  auto owner = registered_->add(memory, bytes);
+  registered_->know(library_.add(member_, memory, bytes, how));
+  settle(wait_function);
+  return owner;
+}
+
+void NcclCommunicator::forget(std::span<const std::uint64_t> numbers, bool frees, const WaitFunction& wait_function) {
+  if (numbers.empty()) return;
+  while (is_working()) wait_function();
+  for (const std::uint64_t number : numbers) {
+    if (const auto registration = registered_->take(number)) {
+      library_.remove(member_, *registration);
+      settle(wait_function);
+    }
+    if (frees) registered_->free(number);
+  }
+}
+
+std::uint64_t NcclCommunicator::places_of(std::span<const NcclCall> steps) const {
+  std::uint64_t bits = 1;
+  for (const NcclCall& step : steps) {
+    // In a broadcast, other ranks than the root give only their output.
+    const void* const input = step.spec.collective == Collective::broadcast ? step.output : step.input;
+    for (const void* const each : {input, static_cast<const void*>(step.output)}) {
+      const RegisteredMemory::RegisteredAddress place = registered_->find(each);
+      bits = mix_hash(mix_hash(bits, place.number), place.offset);
+    }
+  }
+  return bits;
+}
+
 void NcclCommunicator::check() { library_.is_busy(member_); }
 
 void NcclCommunicator::end(const WaitFunction& wait_function) {
@@ -141,36 +179,35 @@ void NcclCommunicator::refuse_captured(const Spec& spec) {
 
 std::shared_ptr<gpu::StreamMark> NcclCommunicator::begin(std::span<const NcclCall> given, gpu::Stream stream,
                                                          const WaitFunction& wait_function) {
-  now_ = stream;
+  const NcclEndpoint endpoint{library_, member_, size_, rank_, device_, stream};
   std::span<const NcclCall> steps = given;
-  std::vector<BounceBytes> detours;
+  std::vector<BounceBuffers> bounces;
   std::vector<NcclCall> changed;
-  const auto has_detour = [&](const NcclCall& step) {
-    const BounceBytes detour = detour_of(step);
-    return detour.input + detour.output > 0;
-  };
-  if (std::ranges::any_of(given, has_detour)) {
+  const auto is_bounced = [&](const NcclCall& step) { return BounceBuffers(endpoint, *registered_, step).bytes() > 0; };
+  if (std::ranges::any_of(given, is_bounced)) {
     changed.assign(given.begin(), given.end());
-    for (NcclCall& step : changed) {
-      detours.push_back(detour_of(step));
-      if (detours.back().input + detours.back().output > 0) step.spec = apart(step.spec);
+    for (std::size_t i = 0; i < given.size(); ++i) {
+      bounces.emplace_back(endpoint, *registered_, given[i]);
+      if (bounces.back().bytes() > 0) changed[i].spec = apart(changed[i].spec);
     }
     steps = changed;
   }
   std::size_t bytes = 0;
-  for (const NcclCall& step : steps) bytes += scratch_bytes(step);
-  const std::size_t detours_at = bytes;
-  for (const BounceBytes& detour : detours) bytes += detour.input + detour.output;
+  for (const NcclCall& step : steps) bytes += scratch_bytes(endpoint, step);
+  const std::size_t bounces_at = bytes;
+  for (const BounceBuffers& each : bounces) bytes += each.bytes();
   const bool is_captured = gpu::backend()->is_captured(stream);
   if (is_captured && bytes > 0) refuse_captured(steps.front().spec);
   if (!is_captured && last_) gpu::backend()->wait_for(device_, stream, *last_);
   std::byte* const scratch = scratch_of(bytes);
   try {
-    std::byte* next_detour = scratch + detours_at;
-    for (std::size_t i = 0; i < changed.size(); ++i)
-      next_detour = leave_by(detours[i], given[i], changed[i], next_detour);
-    run(steps, scratch, wait_function);
-    for (std::size_t i = 0; i < changed.size(); ++i) come_back(given[i], changed[i]);
+    std::byte* next = scratch + bounces_at;
+    for (std::size_t i = 0; i < changed.size(); ++i) {
+      bounces[i].copy_in(changed[i], next);
+      next += bounces[i].bytes();
+    }
+    run(endpoint, steps, scratch, wait_function);
+    for (std::size_t i = 0; i < changed.size(); ++i) bounces[i].copy_back(changed[i]);
   } catch (...) {
     if (!is_captured) keep_end_of(stream);
     throw;
@@ -190,80 +227,26 @@ void NcclCommunicator::keep_end_of(gpu::Stream stream) noexcept {
   }
 }
 
-void NcclCommunicator::run(std::span<const NcclCall> steps, std::byte* scratch, const WaitFunction& wait_function) {
-  bool hands_out = false;
-  const auto for_each = [&](const auto& f) {
-    std::byte* next = scratch;
+void NcclCommunicator::run(const NcclEndpoint& endpoint, std::span<const NcclCall> steps, std::byte* scratch,
+                           const WaitFunction& wait_function) {
+  std::vector<ComposedReduction> composed;
+  composed.reserve(steps.size());
+  const auto begin_all = [&] {
     for (const NcclCall& step : steps) {
-      f(step, next);
-      next += scratch_bytes(step);
+      if (is_composed(step.spec))
+        composed.emplace_back(endpoint, step, scratch).exchange();
+      else
+        begin_plain(endpoint, step, scratch);
+      scratch += scratch_bytes(endpoint, step);
     }
   };
-  const auto for_each_composed = [&](const auto& f) {
-    for_each([&](const NcclCall& step, std::byte* its) {
-      if (is_composed(step.spec)) f(blocks_of(step), its);
-    });
+  group(begin_all, wait_function);
+  for (const ComposedReduction& each : composed) each.combine();
+  if (std::ranges::none_of(composed, &ComposedReduction::hands_out)) return;
+  const auto hand_out_all = [&] {
+    for (const ComposedReduction& each : composed) each.hand_out();
   };
-  group([&] { for_each([&](const NcclCall& step, std::byte* its) { begin_step(step, its); }); }, wait_function);
-  for_each_composed([&](const ReductionBlocks& blocks, std::byte* its) {
-    if (is_scan(blocks.step->spec)) return combine_before(*blocks.step, its);
-    combine_parts(blocks, its);
-    hands_out |= blocks.each > 0;
-  });
-  if (hands_out) {
-    group([&] { for_each_composed([&](const ReductionBlocks& blocks, std::byte* its) { hand_out(blocks, its); }); },
-          wait_function);
-  }
-}
-
-void NcclCommunicator::begin_step(const NcclCall& step, std::byte* scratch) {
-  if (is_scan(step.spec))
-    return library_.all_gather(member_, step.input, scratch, step.spec.count * step.spec.element_bytes, now_);
-  if (is_composed(step.spec)) return exchange_parts(blocks_of(step), scratch);
-  if (lockstep::reduces(step.spec.collective)) return reduce(step);
-  if (is_exchange(step.spec.collective)) return exchange(step, scratch);
-  move(step);
-}
-
-void NcclCommunicator::reduce(const NcclCall& step) {
-  const Spec& spec = step.spec;
-  switch (spec.collective) {
-    case Collective::all_reduce:
-      return library_.all_reduce(member_, step.input, step.output, spec.count, spec.type, spec.op, now_);
-    case Collective::reduce:
-      return library_.reduce(member_, step.input, step.output, spec.count, spec.type, spec.op, spec.root, now_);
-    default:
-      return library_.reduce_scatter(member_, step.input, step.output, spec.count, spec.type, spec.op, now_);
-  }
-}
-
-void NcclCommunicator::move(const NcclCall& step) {
-  const std::size_t bytes = step.spec.count * step.spec.element_bytes;
-  if (step.spec.collective == Collective::all_gather)
-    return library_.all_gather(member_, step.input, step.output, bytes, now_);
-  const std::byte* const from = step.spec.root == rank_ ? step.input : step.output;
-  library_.broadcast(member_, from, step.output, bytes, step.spec.root, now_);
-}
-
-std::size_t NcclCommunicator::scratch_bytes(const NcclCall& step) const {
-  const Spec& spec = step.spec;
-  if (is_scan(spec)) return round_up(spec.count * spec.element_bytes * static_cast<std::size_t>(size_));
-  if (is_composed(spec)) return slot_bytes(blocks_of(step)) * static_cast<std::size_t>(size_);
-  const bool is_copied =
-      is_exchange(spec.collective) && spec.in_place && cuts_input(spec.collective) && cuts_output(spec.collective);
-  return is_copied ? round_up(spec.gives.extent() * spec.element_bytes) : 0;
-}
-
-void NcclCommunicator::send(const std::byte* from, std::size_t bytes, int to) {
-  library_.send(member_, from, bytes, to, now_);
-}
-
-void NcclCommunicator::receive(std::byte* to, std::size_t bytes, int from) {
-  library_.receive(member_, to, bytes, from, now_);
-}
-
-void NcclCommunicator::copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-  if (to != from && bytes > 0) gpu::backend()->begin_copy(device_, to, from, bytes, now_);
+  group(hand_out_all, wait_function);
 }
 
 std::byte* NcclCommunicator::scratch_of(std::size_t bytes) {

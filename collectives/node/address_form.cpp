@@ -30,25 +30,26 @@ bool finds_places(const CallContext& call) { return call.members() > 1 && has_kn
 
 }  // namespace
 
-bool reaches_gpus(const Room& room) {
-  return room.gpus() != nullptr || (!room.is_of_host() && room.is_one_process() && gpu::backend() != nullptr);
+bool reaches_gpus(Room& room) {
+  return room.gpus().shared() != nullptr ||
+         (!room.gpus().is_of_host() && room.buffers().is_one_process() && gpu::backend() != nullptr);
 }
 
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
   if (!finds_places(call)) return false;
-  const Gpus* const gpus = call.room->gpus();
+  Gpus* const gpus = call.room->gpus().shared();
   const bool could_be_on_gpus = reaches_gpus(*call.room);
   // A call in a stream always asks, since without GPUs it would wait on the host for earlier work: see
   // NodeCollective::begin_direct().
-  if (call.plan().in_stream && could_be_on_gpus && (gpus == nullptr || gpus->can_map())) return true;
-  if (gpus != nullptr && gpus->can_map()) {
+  if (call.plan().in_stream && could_be_on_gpus && (gpus == nullptr || gpus->agreement().can_map())) return true;
+  if (gpus != nullptr && gpus->agreement().can_map()) {
     // A call asks if one of the last few of its kind found data on a GPU. Otherwise it asks once in a while, or if that
     // costs little.
     constexpr StepNumber once_in = 31;
-    const bool is_due = gpus->were_found(kind_of(call)) || (call.room->last() + 1) % once_in == 0;
-    const std::size_t from = gpus->is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
+    const bool is_due = gpus->queries().were_found(kind_of(call)) || (call.room->ring().last() + 1) % once_in == 0;
+    const std::size_t from = gpus->queries().is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
     if (largest_block(call.spec()) >= (is_due ? 1 : from)) return true;
   }
   const std::size_t from =
@@ -57,7 +58,7 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
 }
 
 bool may_read_processes(const CallContext& call) {
-  return call.room->memory_reader().works() && !reduces(call.collective()) && finds_places(call) &&
+  return call.room->buffers().reader().works() && !reduces(call.collective()) && finds_places(call) &&
          largest_block(call.spec()) >= call.tuning.across_from;
 }
 
@@ -66,14 +67,15 @@ void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* orde
   order_ = order;
   reads_processes_ = reads_processes;
   set_steps(1);
-  set_storage(call.room->gpus() != nullptr ? StepStorage::slot : StepStorage::line);
-  begin_steps(call, call.room->last() + 1, 0);
+  set_storage(call.room->gpus().shared() != nullptr ? StepStorage::slot : StepStorage::line);
+  begin_steps(call, call.room->ring().last() + 1, 0);
 }
 
 BufferAddress AddressForm::address_of(const void* data, std::size_t bytes, int device,
                                       gpu::IpcMemoryHandle& handle) const {
-  if (device >= 0 && call().room->gpus() != nullptr) return call().room->gpus()->show(data, device, handle);
-  BufferAddress address = call().room->place_of(data, bytes, reads_processes_);
+  if (device >= 0 && call().room->gpus().shared() != nullptr)
+    return call().room->gpus().shared()->show(data, device, handle);
+  BufferAddress address = call().room->buffers().find(data, bytes, reads_processes_);
   address.device = device;
   return address;
 }
@@ -88,12 +90,12 @@ bool AddressForm::fill() {
   if (all.collective() == Collective::all_to_all && all.spec().in_place) mine.input.memory = 0;
   if (all.call->pieces == nullptr && all.plan().output_count > 0)
     mine.output = address_of(all.output, all.plan().output_count * all.element(), all.devices.output, handles.output);
-  mine.known = all.room->symmetric_registry().known();
+  mine.known = all.room->buffers().registry().known();
   mine.factor = all.call->factor;
   const bool has_events = order_ != nullptr && order_->announce(all, mine, handles);
-  std::memcpy(all.room->my_next_line().payload, &mine, sizeof mine);
+  std::memcpy(all.room->ring().my_next_line().payload, &mine, sizeof mine);
   if (mine.input.memory == BufferAddress::mapped || mine.output.memory == BufferAddress::mapped || has_events)
-    std::memcpy(all.room->my_next_slot(0), &handles, sizeof handles);
+    std::memcpy(all.room->ring().my_next_slot(0), &handles, sizeof handles);
   return true;
 }
 
@@ -106,7 +108,7 @@ void AddressForm::end_step() {
 AddressOutcome AddressForm::decide() {
   const CallContext& all = call();
   peers_->begin(*all.room, first());
-  Gpus* const gpus = all.room->gpus();
+  Gpus* const gpus = all.room->gpus().shared();
   bool some_output_is_on_gpu = false;  // so that the system does not copy there
   bool some_is_on_gpu = false;
   for (int member = 0; member < all.members(); ++member) {
@@ -116,14 +118,14 @@ AddressOutcome AddressForm::decide() {
     peers_->concerns_gpus |= some_is_on_gpu || theirs.waits != 0;
   }
   const bool are_found = find_buffers(some_output_is_on_gpu);
-  if (gpus != nullptr) gpus->note(some_is_on_gpu, kind_of(all));
+  if (gpus != nullptr) gpus->queries().note(some_is_on_gpu, kind_of(all));
   if (are_found && (!reduces(all.collective()) || can_reduce_on_gpu())) {
     if (reduces(all.collective())) peers_->common_device = device_of(peers_->announced_by(all.spec().root).output);
-    const bool is_known =
-        !peers_->is_mapped || (gpus->is_proven() && (!peers_->all_have_events() || gpus->knows_of_events()));
+    const bool is_known = !peers_->is_mapped || (gpus->agreement().is_proven() &&
+                                                 (!peers_->all_have_events() || gpus->agreement().knows_of_events()));
     return is_known ? AddressOutcome::direct : AddressOutcome::proof;
   }
-  if (gpus != nullptr && some_is_on_gpu) gpus->leave_unproven();
+  if (gpus != nullptr && some_is_on_gpu) gpus->agreement().leave_unproven();
   return AddressOutcome::slots;
 }
 
@@ -155,14 +157,14 @@ bool AddressForm::find_buffers(bool some_output_is_on_gpu) {
 }
 
 std::byte* AddressForm::find(int member, const BufferAddress& address, const GenerationCounts& known_to_all) {
-  if (address.memory != BufferAddress::mapped) return call().room->reach(member, address, known_to_all);
+  if (address.memory != BufferAddress::mapped) return call().room->buffers().reach(member, address, known_to_all);
   peers_->is_mapped = true;
   return &not_yet;
 }
 
 int AddressForm::device_of(const BufferAddress& address) const {
   const int device = static_cast<int>(address.device);
-  return call().room->gpus() != nullptr ? call().room->gpus()->device_of(device) : device;
+  return call().room->gpus().shared() != nullptr ? call().room->gpus().shared()->device_of(device) : device;
 }
 
 // True if no buffer of the reduction is on a GPU, or if all are on the same one and its kernels know the operation. All

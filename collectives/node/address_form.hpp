@@ -16,7 +16,7 @@ enum class AddressOutcome : std::uint8_t {
 };
 
 // True if a call in the room may have buffers on GPUs that other members could reach; the same on all members.
-bool reaches_gpus(const Room& room);
+bool reaches_gpus(Room& room);
 // True if the call asks all members for their buffers. The answer is the same on all members. A call that may ask in
 // vain does so only if the question costs little beside the rest.
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries);

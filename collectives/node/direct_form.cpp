@@ -13,7 +13,7 @@ namespace {
 class ReachScope {
  public:
   explicit ReachScope(Room& room) : room_(room) {}
-  ~ReachScope() { room_.end_reaching(); }
+  ~ReachScope() { room_.access().end_reaching(); }
   ReachScope(const ReachScope&) = delete;
   ReachScope& operator=(const ReachScope&) = delete;
 
@@ -33,7 +33,7 @@ void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const Exchan
 // Returns false while a member has given up, until this one hears of it.
 bool DirectForm::reach() {
   const CallContext& all = call();
-  if (!all.room->begin_reaching()) return false;
+  if (!all.room->access().begin_reaching()) return false;
   {
     const ReachScope reaching(*all.room);
     if (!work()) return false;
@@ -59,7 +59,7 @@ bool DirectForm::reduce() {
   std::byte* const to = all.has_block_for_each ? all.output : peers_->outputs[taker] + mine.offset;
   block_.resize(streams ? block + cache_line : 0);
   for (std::size_t at = 0; at < mine.bytes; at += block) {
-    if (all.room->somebody_gave_up()) return false;
+    if (all.room->access().somebody_gave_up()) return false;
     const std::size_t bytes = std::min(block, mine.bytes - at);
     for (std::size_t member = 0; member < peers_->inputs.size(); ++member)
       all.sources[member] = peers_->inputs[member] + mine.offset + at;
@@ -96,12 +96,12 @@ bool DirectForm::copy_from(int member, std::size_t at_once) {
       all.has_block_for_each ? static_cast<std::size_t>(all.me()) * all.spec().count * all.element() : 0;
   const ByteRange to = all.output_from(member);
   for (std::size_t at = 0; at < to.bytes; at += at_once) {
-    if (all.room->somebody_gave_up()) return false;
+    if (all.room->access().somebody_gave_up()) return false;
     const std::size_t bytes = std::min(at_once, to.bytes - at);
     std::byte* const target = all.output + to.offset + at;
     all.room->has_moved(bytes);
     if (remote_input != 0)
-      all.room->memory_reader().read(member, target, remote_input + skip + at, bytes);
+      all.room->buffers().reader().read(member, target, remote_input + skip + at, bytes);
     else
       read(target, theirs + skip + at, peers_->devices[m], bytes);
   }

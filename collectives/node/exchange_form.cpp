@@ -8,7 +8,7 @@ bool ExchangeForm::advance(PollLimits& looks) {
   bool moved = false;
   while (phase_ != FormPhase::done) {
     if (phase_ == FormPhase::filling) {
-      if (!call_->room->is_free(storage_) || !fill()) return moved;
+      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;
       phase_ = FormPhase::arriving;
     } else if (phase_ == FormPhase::arriving) {
       if (!is_filled()) return moved;
@@ -31,12 +31,12 @@ bool ExchangeForm::advance(PollLimits& looks) {
 
 IndexSet ExchangeForm::missing() const {
   IndexSet all;
-  const Room& room = *call_->room;
-  for (int member = 0; member < room.size(); ++member) {
-    if (member == room.index()) continue;
+  const StepRing& ring = call_->room->ring();
+  for (int member = 0; member < call_->members(); ++member) {
+    if (member == call_->me()) continue;
     const bool late =
-        phase_ == FormPhase::collecting && needs(member) && !room.is_there(member, at_step(step_), call_->call_tag);
-    const bool slow = phase_ == FormPhase::filling && room.is_behind(member, storage_);
+        phase_ == FormPhase::collecting && needs(member) && !ring.is_there(member, at_step(step_), call_->call_tag);
+    const bool slow = phase_ == FormPhase::filling && ring.is_behind(member, storage_);
     if (late || slow) all.insert(member);
   }
   return all;
@@ -44,9 +44,9 @@ IndexSet ExchangeForm::missing() const {
 
 IndexSet ExchangeForm::in_another() const {
   IndexSet all;
-  const Room& room = *call_->room;
-  for (int member = 0; phase_ == FormPhase::collecting && member < room.size(); ++member) {
-    if (needs(member) && room.is_in_another(member, at_step(step_), call_->call_tag)) all.insert(member);
+  const StepRing& ring = call_->room->ring();
+  for (int member = 0; phase_ == FormPhase::collecting && member < call_->members(); ++member) {
+    if (needs(member) && ring.is_in_another(member, at_step(step_), call_->call_tag)) all.insert(member);
   }
   return all;
 }

@@ -96,10 +96,10 @@ class ExchangeForm {
   bool has_all(PollLimits& looks) {
     Room& room = *call_->room;
     for (; seen_ < room.size(); ++seen_) {
-      if (needs(seen_) && !look(looks, [&] { return room.is_there(seen_, at_step(step_), call_->call_tag); }))
+      if (needs(seen_) && !look(looks, [&] { return room.ring().is_there(seen_, at_step(step_), call_->call_tag); }))
         return false;
     }
-    if (needs_ == InputNeed::all) room.all_reached(at_step(step_));
+    if (needs_ == InputNeed::all) room.ring().all_reached(at_step(step_));
     return true;
   }
   // Goes to the next step. Returns false if there is none.
@@ -117,7 +117,7 @@ class ExchangeForm {
   CallContext& call() const { return *call_; }
   // Publishes the step that is filled.
   void publish() {
-    call_->room->publish(call_->call_tag);
+    call_->room->ring().publish(call_->call_tag);
     phase_ = FormPhase::collecting;
     seen_ = 0;
   }

@@ -69,7 +69,7 @@ void map_buffers(const CallContext& call, PeerBuffers& peers, bool everything) {
     const auto reach = [&](auto& known, const BufferAddress& address, const gpu::IpcMemoryHandle& handle) {
       if (address.memory != BufferAddress::mapped || (known == nullptr && !everything)) return;
       std::byte* const there = of_living(*call.room, member, [&] {
-        return call.room->gpus()->reach(member, address, handle, mine, peers.common_device < 0);
+        return call.room->gpus().shared()->reach(member, address, handle, mine, peers.common_device < 0);
       });
       if (known != nullptr) known = there;
     };
@@ -84,7 +84,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
   begin_steps(call, before.first(), before.step());
   set_steps(step() + 1);
   const auto keep_reason = [&](std::string_view what, const Error& error) {
-    call.room->gpus()->keep_reason(text(what, ": ", error.detail()));
+    call.room->gpus().shared()->failure().keep(text(what, ": ", error.detail()));
   };
   try {
     map_buffers(call, peers, true);
@@ -103,7 +103,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
 }
 
 bool MappingProof::fill() {
-  std::byte* const to = call().room->my_next_line().payload;
+  std::byte* const to = call().room->ring().my_next_line().payload;
   if (is_measuring_) {
     const gpu::DeviceCosts costs = measure();
     std::memcpy(to, &costs, sizeof costs);
@@ -126,19 +126,19 @@ void MappingProof::end_trying() {
   bool all_open = true;
   for (int member = 0; member < call().members(); ++member) {
     MappingResult result;
-    std::memcpy(&result, call().room->line(member, at_step(step())).payload, sizeof result);
+    std::memcpy(&result, call().room->ring().line(member, at_step(step())).payload, sizeof result);
     all_map = all_map && result.could_map;
     all_open = all_open && result.could_open;
   }
   could_map_ = all_map;
-  Gpus& gpus = *call().room->gpus();
-  if (peers_->all_have_events()) gpus.conclude_events(all_open);
+  Gpus& gpus = *call().room->gpus().shared();
+  if (peers_->all_have_events()) gpus.agreement().conclude_events(all_open);
   if (!all_map) {
     gpus.refuse_to_map();
-    gpus.unmap_what_was_let_go(call().call->stream.has_value());
+    gpus.mappings().unmap_what_was_let_go(call().call->stream.has_value());
     return end_proof();
   }
-  if (gpus.is_proven()) return end_proof();
+  if (gpus.agreement().is_proven()) return end_proof();
   is_measuring_ = true;
   set_steps(steps() + 1);
   goes_on();
@@ -148,8 +148,8 @@ void MappingProof::end_trying() {
 // owners go on, they wait for the members that read from them.
 void MappingProof::end_measuring() {
   gpu::DeviceCosts costs;
-  std::memcpy(&costs, call().room->line(0, at_step(step())).payload, sizeof costs);
-  call().room->gpus()->conclude(costs);
+  std::memcpy(&costs, call().room->ring().line(0, at_step(step())).payload, sizeof costs);
+  call().room->gpus().shared()->agreement().conclude(costs);
   end_proof();
 }
 
@@ -158,7 +158,7 @@ void MappingProof::end_measuring() {
 gpu::DeviceCosts MappingProof::measure() const {
   const int mine = std::max(call().devices.input, call().devices.output);
   if (call().me() != 0) return {};
-  return gpu::backend()->costs(mine >= 0 ? mine : call().room->gpus()->device_of(0));
+  return gpu::backend()->costs(mine >= 0 ? mine : call().room->gpus().shared()->device_of(0));
 }
 
 void GpuDirectForm::begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before) {

@@ -68,8 +68,9 @@ bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers) {
     }
   }
   if (device < 0) return true;
-  const Gpus* const gpus = call.room->gpus();
-  return pays_on_gpus(call.spec(), call.members(), gpus != nullptr ? gpus->costs() : gpu::backend()->costs(device));
+  const Gpus* const gpus = call.room->gpus().shared();
+  return pays_on_gpus(call.spec(), call.members(),
+                      gpus != nullptr ? gpus->agreement().costs() : gpu::backend()->costs(device));
 }
 
 }  // namespace lockstep::node

@@ -14,7 +14,7 @@ void HalvesForm::begin(CallContext& call, SlotCopies* copies) {
   set_storage(StepStorage::slot);
   // A share of the result, rounded up, lies behind the segment.
   const std::size_t element = call.element();
-  const std::size_t room = (call.room->slot_bytes() - element - 2 * cache_line) * 2 / 3;
+  const std::size_t room = (call.room->memory().slot_bytes() - element - 2 * cache_line) * 2 / 3;
   cut(call.common().bytes, std::max<std::size_t>(1, std::min(room, call.tuning.segment) / element) * element);
   region_ = round_up(part_bytes(), cache_line);
   set_steps(parts() + 1);

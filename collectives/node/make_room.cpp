@@ -60,7 +60,7 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   const WaitLimit waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
   const bool counts = !crowded && members > 1 && members <= few;
   const double apart = counts ? step_nanoseconds(room, waiting) : 0;
-  const std::string key = tuning_key(members, room.is_one_process(), crowded, apart);
+  const std::string key = tuning_key(members, room.buffers().is_one_process(), crowded, apart);
   std::vector<Tuning> told;
   if (exchange.rank() == 0) {
     told = find_tunings(key);
@@ -138,7 +138,7 @@ RoomReply read_answer(const Bytes& bytes) {
 }  // namespace
 
 std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
-  const std::size_t bytes = Room::bytes_for(exchange.size());
+  const std::size_t bytes = RoomMemory::bytes_for(exchange.size());
   const bool first = exchange.rank() == 0;
   SegmentOffer mine;
   // Is for threads of this process. It is held until all have it, and longer if one of them failed before.
@@ -188,10 +188,12 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
                                member, ": ", theirs.wrong));
     return nullptr;
   }
-  auto room = std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process);
-  if (reads_processes) room->set_memory_reader(ProcessMemoryReader(std::move(processes), std::move(watched)));
+  ProcessMemoryReader reader;
+  if (reads_processes) reader = ProcessMemoryReader(std::move(processes), std::move(watched));
+  auto room =
+      std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process, std::move(reader));
   tune(exchange, *room, crowded);
-  if (!one_process) room->set_gpus(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
+  if (!one_process) room->gpus().share(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
   return room;
 }
 

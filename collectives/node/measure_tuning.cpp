@@ -131,7 +131,7 @@ class TuningProbe {
 
   void run(const Call& call, const Tuning& tuning) {
     work_.begin(room_, tuning, call, static_cast<const std::byte*>(call.input), call_tag_of_measuring,
-                room_.address_queries());
+                room_.buffers().queries());
     const auto begin = Clock::now();
     for (unsigned turns = 1; !work_.is_done(); ++turns) {
       if (work_.advance(looks_)) continue;
@@ -219,9 +219,9 @@ class TuningSearch {
       const std::array ways = {with(&Tuning::drain_from, never), with(&Tuning::drain_from, 64)};
       return change(of_blocks(bytes / room_size(), ways)) + bias;
     }));
-    if (room_.memory_reader().works()) find_process_reading();
+    if (room_.buffers().reader().works()) find_process_reading();
     constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
-    if (room_.address_queries() != AddressQueries::none)
+    if (room_.buffers().queries() != AddressQueries::none)
       find(&Tuning::direct_from, small, 64U << 10U);
     else
       keep(&Tuning::direct_from, std::min<std::size_t>(best_.halves_from, 4U << 10U));
@@ -250,7 +250,8 @@ class TuningSearch {
 
   void find_segment() {
     std::vector<Tuning> tunings;
-    for (std::size_t each = 16U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.slot_bytes()); each *= 2) {
+    for (std::size_t each = 16U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.memory().slot_bytes());
+         each *= 2) {
       tunings.push_back(with(&Tuning::segment, each));
       tunings.back().halves_from = 64;
     }
@@ -261,7 +262,8 @@ class TuningSearch {
 
   void find_step() {
     std::vector<Tuning> tunings;
-    for (std::size_t each = 32U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.slot_bytes()); each *= 2)
+    for (std::size_t each = 32U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.memory().slot_bytes());
+         each *= 2)
       tunings.push_back(with(&Tuning::step, each));
     keep(&Tuning::step, best_of(tunings, {128U << 10U, 512U << 10U, 2U << 20U}, [&](std::size_t bytes) {
                           return probe_.times_of_blocks(Collective::all_gather, bytes / room_size(), tunings);

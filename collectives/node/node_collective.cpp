@@ -43,7 +43,7 @@ void NodeCollective::find_gpus(bool asks_for_addresses) {
     gpu_forms_->order.stop();
     gpu_forms_->copies.stop();
   }
-  if (gpu::backend() == nullptr || call_.call->pieces != nullptr || call_.room->is_of_host()) return;
+  if (gpu::backend() == nullptr || call_.call->pieces != nullptr || call_.room->gpus().is_of_host()) return;
   locate_buffers(call_);
   if (!reaches_gpus(*call_.room) || !has_known_places(call_.collective()) || call_.members() == 1) return;
   if (call_.call->stream || (asks_for_addresses && call_.devices.has_any())) gpu_forms().order.begin(call_);
@@ -78,29 +78,29 @@ void NodeCollective::begin_by_slots() {
 void NodeCollective::begin_direct() {
   Room& room = *call_.room;
   if (!peers_.concerns_gpus) {
-    room.show_events(false);
+    room.gpus().show_events(false);
     direct_.begin(call_, peers_, *form_);
     form_ = &direct_;
     return;
   }
-  Gpus* const gpus = room.gpus();
-  const bool by_events = peers_.all_have_events() && (gpus == nullptr || gpus->can_use_events());
+  Gpus* const gpus = room.gpus().shared();
+  const bool by_events = peers_.all_have_events() && (gpus == nullptr || gpus->agreement().can_use_events());
   // A call in a stream uses the GPUs even if the host's way is shorter. By that way the host would wait for the stream,
   // and the next call could not be queued behind this one before its end. The measured costs do not include that.
   if (!(by_events && call_.plan().in_stream) && !pays_on_gpus(call_, peers_)) {
-    room.show_events(false);
+    room.gpus().show_events(false);
     return begin_by_host();
   }
   if (peers_.is_mapped) {
     map_buffers(call_, peers_, false);
-    gpus->unmap_what_was_let_go(call_.call->stream.has_value());
+    gpus->mappings().unmap_what_was_let_go(call_.call->stream.has_value());
   }
   GpuForms& forms = gpu_forms();
   if (by_events) {
     forms.by_events.begin(call_, peers_, forms.order, *form_);
     form_ = &forms.by_events;
   } else {
-    room.show_events(false);
+    room.gpus().show_events(false);
     forms.direct.begin(call_, peers_, forms.order, *form_);
     form_ = &forms.direct;
   }
@@ -118,7 +118,7 @@ void NodeCollective::begin_next_form() {
   } else if (has_asked ? addresses_.outcome() == AddressOutcome::direct : gpu_forms_->proof.is_proven()) {
     begin_direct();
   } else {
-    call_.room->show_events(false);
+    call_.room->gpus().show_events(false);
     begin_by_host();
   }
 }

@@ -32,7 +32,7 @@ struct DeviceHandles {
 // Holds the addresses here of all members' buffers, if they can be reached. The members' lines and slots of the step
 // `announced_in` are valid until their owners have ended the call.
 struct PeerBuffers {
-  const Room* room = nullptr;
+  Room* room = nullptr;
   StepNumber announced_in = 0;
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
@@ -49,7 +49,7 @@ struct PeerBuffers {
     remote_inputs.reserve(members);
   }
   // Forgets the last call's buffers.
-  void begin(const Room& the_room, StepNumber step) {
+  void begin(Room& the_room, StepNumber step) {
     room = &the_room;
     announced_in = step;
     const auto members = static_cast<std::size_t>(the_room.size());
@@ -62,12 +62,12 @@ struct PeerBuffers {
   }
   BufferAnnouncement announced_by(int member) const {
     BufferAnnouncement announcement;
-    std::memcpy(&announcement, room->line(member, announced_in).payload, sizeof announcement);
+    std::memcpy(&announcement, room->ring().line(member, announced_in).payload, sizeof announcement);
     return announcement;
   }
   DeviceHandles handles_of(int member) const {
     DeviceHandles handles;
-    std::memcpy(&handles, room->slot(member, announced_in, 0), sizeof handles);
+    std::memcpy(&handles, room->ring().slot(member, announced_in, 0), sizeof handles);
     return handles;
   }
   bool all_have_events() const {

@@ -13,7 +13,7 @@ namespace lockstep::node {
 void SingleForm::begin(CallContext& call, SlotCopies* copies) {
   const Collective collective = call.collective();
   is_hidden_ = has_own_counts(collective);
-  begin_steps(call, call.room->last() + 1, 0);
+  begin_steps(call, call.room->ring().last() + 1, 0);
   // In place, data could arrive where other data have still to be sent.
   if (collective == Collective::all_to_all_v && call.spec().in_place && !(call.spec().gives == call.spec().takes))
     keep_input(copies);
@@ -34,7 +34,7 @@ void SingleForm::choose_storage(std::size_t most) {
   const auto n = static_cast<std::size_t>(for_each ? all.members() : 1);
   StepStorage storage = StepStorage::slot;
   const std::size_t least = n * round_up(std::max(all.element(), cache_line), cache_line);
-  const std::size_t room = std::min(all.room->slot_bytes(), std::max(all.tuning.step, least));
+  const std::size_t room = std::min(all.room->memory().slot_bytes(), std::max(all.tuning.step, least));
   region_ = for_each ? room / n / cache_line * cache_line : room;
   std::size_t piece = reduces(collective) ? region_ / all.element() * all.element() : region_;
   // A user's function may need better alignment than a place beside a number has.
@@ -54,7 +54,7 @@ void SingleForm::choose_storage(std::size_t most) {
   is_combined_by_last_ = collective == Collective::all_reduce && parts() == 1 && most < all.tuning.alone_from &&
                          all.members() > 1 &&
                          all.call->user.apply == nullptr &&  // all members must see the exception of a user's function
-                         (storage == StepStorage::line || 2 * padded <= all.room->slot_bytes());
+                         (storage == StepStorage::line || 2 * padded <= all.room->memory().slot_bytes());
   if (is_combined_by_last_ && storage == StepStorage::slot) region_ = padded;
   // Data from one member to all go in a few parts, so that one is read while the next is written.
   constexpr std::size_t few = 4;
@@ -82,7 +82,7 @@ void SingleForm::keep_input(SlotCopies* copies) {
 }
 
 void SingleForm::repeat() {
-  begin_steps(call(), call().room->last() + 1, 0);
+  begin_steps(call(), call().room->ring().last() + 1, 0);
   copy_own_block();
 }
 
@@ -118,7 +118,7 @@ void SingleForm::copy_down(std::size_t step, SlotDownload& download) {
 }
 
 void SingleForm::after_publishing() {
-  if (is_combined_by_last_ && call().room->arrives_last()) combine_for_all();
+  if (is_combined_by_last_ && call().room->results().arrives_last(first())) combine_for_all();
   begin_next_download();
   if (step() >= 1) read_part(step() - 1);
   mark_uploads();
@@ -126,8 +126,8 @@ void SingleForm::after_publishing() {
 
 bool SingleForm::has_collected(PollLimits& looks) {
   if (!is_combined_by_last_) return has_all(looks);
-  if (!look(looks, [&] { return call().room->has_result(first(), call().call_tag); })) return false;
-  call().room->all_reached(at_step(step()));
+  if (!look(looks, [&] { return call().room->results().is_there(first(), call().call_tag); })) return false;
+  call().room->ring().all_reached(at_step(step()));
   return true;
 }
 
@@ -150,24 +150,26 @@ IndexSet SingleForm::missing() const {
 void SingleForm::combine_for_all() {
   const CallContext& all = call();
   for (int member = 0; member < all.members(); ++member) {
-    if (!all.room->is_there(member, first(), all.call_tag)) return;
+    if (!all.room->ring().is_there(member, first(), all.call_tag)) return;
     all.sources[member] = published_by(member, 0);
   }
-  std::byte* const result =
-      storage() == StepStorage::line ? all.room->result(first()).payload : all.room->my_slot(first(), span()) + region_;
+  std::byte* const result = storage() == StepStorage::line
+                                ? all.room->results().line(first()).payload
+                                : all.room->memory().slot(all.me(), first(), span()) + region_;
   all.combiner->combine(result, all.sources, all.members(), all.spec().count);
-  all.room->publish_result(all.call_tag);
+  all.room->results().publish(first(), all.call_tag);
 }
 
 const std::byte* SingleForm::combined() const {
-  const Room& room = *call().room;
-  return storage() == StepStorage::line ? room.result(first()).payload : data(room.leader(first()), first()) + region_;
+  const StepResults& results = call().room->results();
+  return storage() == StepStorage::line ? results.line(first()).payload
+                                        : data(results.leader(first()), first()) + region_;
 }
 
 void SingleForm::publish_counts() {
   Room& room = *call().room;
-  room.my_next_line().extra = parts();
-  std::uint64_t* const numbers = room.my_next_numbers();
+  room.ring().my_next_line().extra = parts();
+  std::uint64_t* const numbers = room.memory().numbers(room.index(), first());
   const int number = call().has_block_for_each ? call().members() : 1;
   for (int member = 0; member < number; ++member) numbers[member] = call().input_for(member).bytes;
 }
@@ -184,8 +186,8 @@ void SingleForm::learn_steps() {
   };
   for (int member = 0; member < all.members(); ++member) {
     if (member == all.me() || (only_root_sends(all.collective()) && member != all.spec().root)) continue;
-    set_parts(std::max<std::size_t>(parts(), all.room->line(member, first()).extra));
-    if (all.receives) check(member, all.room->numbers(member, first())[all.has_block_for_each ? all.me() : 0]);
+    set_parts(std::max<std::size_t>(parts(), all.room->ring().line(member, first()).extra));
+    if (all.receives) check(member, all.room->memory().numbers(member, first())[all.has_block_for_each ? all.me() : 0]);
   }
   set_steps(parts());
   set_needs(need());

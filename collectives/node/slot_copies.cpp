@@ -31,19 +31,19 @@ bool SlotDownload::begins(std::size_t step) {
 
 void SlotDownload::copy(std::byte* to, std::size_t offset, std::size_t bytes) {
   const int device = call_->devices.input;
-  gpu::backend()->begin_copy(device, to, call_->input + offset, bytes, call_->room->ways().down(device));
+  gpu::backend()->begin_copy(device, to, call_->input + offset, bytes, call_->room->streams().down(device));
   copied_.push_back({to, bytes});
 }
 
 void SlotDownload::mark() {
   const int device = call_->devices.input;
-  if (!copied_.empty()) mark_ = gpu::backend()->mark(device, call_->room->ways().down(device));
+  if (!copied_.empty()) mark_ = gpu::backend()->mark(device, call_->room->streams().down(device));
 }
 
 bool SlotDownload::has_arrived() {
   if (mark_ == nullptr) return true;
   if (!mark_->is_reached()) {
-    call_->room->look_again_soon();
+    call_->room->sleeper().look_again_soon();
     return false;
   }
   mark_ = nullptr;
@@ -68,7 +68,7 @@ void SlotUpload::reserve_results(std::size_t bytes) {
 
 void SlotUpload::write(std::size_t offset, const std::byte* from, std::size_t bytes) {
   const int device = call_->devices.output;
-  gpu::backend()->begin_copy(device, call_->output + offset, from, bytes, call_->room->ways().up(device));
+  gpu::backend()->begin_copy(device, call_->output + offset, from, bytes, call_->room->streams().up(device));
   is_unmarked_ = true;
 }
 
@@ -80,22 +80,22 @@ std::byte* SlotUpload::place_of_result(std::size_t /*offset*/, std::size_t /*byt
 void SlotUpload::mark() {
   if (!std::exchange(is_unmarked_, false)) return;
   const int device = call_->devices.output;
-  marks_.push_back(gpu::backend()->mark(device, call_->room->ways().up(device)));
+  marks_.push_back(gpu::backend()->mark(device, call_->room->streams().up(device)));
 }
 
 bool SlotUpload::has_arrived(std::size_t but) {
   const auto under_way = std::ranges::find_if_not(marks_, [](const auto& mark) { return mark->is_reached(); });
   marks_.erase(marks_.begin(), under_way);
   if (marks_.size() <= but) return true;
-  call_->room->look_again_soon();
+  call_->room->sleeper().look_again_soon();
   return false;
 }
 
 void SlotCopies::begin(CallContext& call) {
   call_ = &call;
-  call.room->pin();
+  call.room->streams().pin();
   // For a call in a stream, the host has already waited for that.
-  if (!call.call->stream) call.room->ways().begin(call.devices.input, call.devices.output);
+  if (!call.call->stream) call.room->streams().begin(call.devices.input, call.devices.output);
   download_.begin(call);
   upload_.begin(call);
 }
@@ -120,8 +120,8 @@ bool SlotCopies::has_ended() {
 bool SlotCopies::has_drained() const {
   std::vector<std::shared_ptr<gpu::StreamMark>> marks;
   const auto [input, output] = call_->devices;
-  if (input >= 0) marks.push_back(gpu::backend()->mark(input, call_->room->ways().down(input)));
-  if (output >= 0) marks.push_back(gpu::backend()->mark(output, call_->room->ways().up(output)));
+  if (input >= 0) marks.push_back(gpu::backend()->mark(input, call_->room->streams().down(input)));
+  if (output >= 0) marks.push_back(gpu::backend()->mark(output, call_->room->streams().up(output)));
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (!std::ranges::all_of(marks, [](const auto& mark) { return mark->is_reached(); })) {
     if (std::chrono::steady_clock::now() > limit) return false;
@@ -137,7 +137,7 @@ bool SlotCopies::abandon() noexcept {
   } catch (const std::exception&) {
     // The state of a GPU that has failed is unknown.
   }
-  for (auto& each : call_->room->for_copies()) keep_for_ever(std::move(each));
+  for (auto& each : call_->room->streams().owners()) keep_for_ever(std::move(each));
   keep_for_ever(upload_.take_results());
   return false;
 }

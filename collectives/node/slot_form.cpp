@@ -5,7 +5,7 @@
 namespace lockstep::node {
 
 void SlotForm::begin_parts(CallContext& call, SlotCopies* copies) {
-  begin_steps(call, call.room->last() + 1, 0);
+  begin_steps(call, call.room->ring().last() + 1, 0);
   copies_ = copies;
   download_ = copies != nullptr ? copies->download() : nullptr;
   upload_ = copies != nullptr ? copies->upload() : nullptr;
@@ -24,15 +24,15 @@ void SlotForm::begin_parts(CallContext& call, SlotCopies* copies) {
 }
 
 std::byte* SlotForm::my_next() const {
-  Room& room = *call().room;
-  if (storage() == StepStorage::line) return room.my_next_line().payload;
-  return storage() == StepStorage::page ? room.my_next_page() : room.my_next_slot(span_);
+  StepRing& ring = call().room->ring();
+  if (storage() == StepStorage::line) return ring.my_next_line().payload;
+  return storage() == StepStorage::page ? ring.my_next_page() : ring.my_next_slot(span_);
 }
 
 const std::byte* SlotForm::data(int member, StepNumber step) const {
-  const Room& room = *call().room;
-  if (storage() == StepStorage::line) return room.line(member, step).payload;
-  return storage() == StepStorage::page ? room.page(member, step) : room.slot(member, step, span_);
+  StepRing& ring = call().room->ring();
+  if (storage() == StepStorage::line) return ring.line(member, step).payload;
+  return storage() == StepStorage::page ? ring.page(member, step) : ring.slot(member, step, span_);
 }
 
 void SlotForm::begin_download(std::size_t step) {

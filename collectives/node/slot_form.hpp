@@ -34,7 +34,8 @@ class SlotForm : public ExchangeForm {
   virtual void copy_down(std::size_t step, SlotDownload& download) = 0;
   void begin_download(std::size_t step);
   void begin_next_download() {
-    if (download_ != nullptr && step() + 1 < steps() && call().room->is_free(storage())) begin_download(step() + 1);
+    if (download_ != nullptr && step() + 1 < steps() && call().room->ring().is_free(storage()))
+      begin_download(step() + 1);
   }
   // Ends the steps after the last one.
   void end_form() { set_phase(copies_ != nullptr ? FormPhase::ending : FormPhase::done); }
@@ -73,7 +74,7 @@ class SlotForm : public ExchangeForm {
   SlotUpload* upload_ = nullptr;
   std::size_t parts_ = 1;
   std::size_t part_bytes_ = 1;
-  std::size_t span_ = 0;  // bytes; see Room::slot
+  std::size_t span_ = 0;  // bytes; see RoomMemory::slot
 };
 
 }  // namespace lockstep::node

@@ -7,8 +7,8 @@ namespace lockstep::node {
 bool SmallSum::has_collected(PollLimits& looks) {
   if (!is_combined_by_last_) return has_all(looks);
   Room& room = *call().room;
-  if (!look(looks, [&] { return room.has_result(first(), call().call_tag); })) return false;
-  room.all_reached(first());
+  if (!look(looks, [&] { return room.results().is_there(first(), call().call_tag); })) return false;
+  room.ring().all_reached(first());
   return true;
 }
 
@@ -16,11 +16,11 @@ bool SmallSum::has_collected(PollLimits& looks) {
 void SmallSum::combine_for_all() {
   const CallContext& all = call();
   for (int member = 0; member < all.members(); ++member) {
-    if (!all.room->is_there(member, first(), all.call_tag)) return;
-    all.sources[member] = all.room->line(member, first()).payload;
+    if (!all.room->ring().is_there(member, first(), all.call_tag)) return;
+    all.sources[member] = all.room->ring().line(member, first()).payload;
   }
-  all.combiner->combine(all.room->result(first()).payload, all.sources, all.members(), all.spec().count);
-  all.room->publish_result(all.call_tag);
+  all.combiner->combine(all.room->results().line(first()).payload, all.sources, all.members(), all.spec().count);
+  all.room->results().publish(first(), all.call_tag);
 }
 
 IndexSet SmallSum::missing() const {
@@ -30,9 +30,9 @@ IndexSet SmallSum::missing() const {
   return all;
 }
 
-IndexSet missing_to_combine(const Room& room, StepNumber step) {
+IndexSet missing_to_combine(Room& room, StepNumber step) {
   IndexSet all;
-  const int leader = room.leader(step);
+  const int leader = room.results().leader(step);
   if (leader >= 0 && leader != room.index()) all.insert(leader);
   for (int member = 0; leader < 0 && member < room.size(); ++member) {
     if (member != room.index()) all.insert(member);

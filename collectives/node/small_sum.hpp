@@ -34,16 +34,16 @@ class SmallSum final : public ExchangeForm {
     bytes_ = call.common().bytes;
     is_combined_by_last_ = bytes_ < call.tuning.alone_from && call.members() > 1;
     set_needs(InputNeed::all);
-    begin_steps(call, call.room->last() + 1, 0);
+    begin_steps(call, call.room->ring().last() + 1, 0);
   }
   // Runs the call once more with the context's new values. Returns true if it is done.
   bool repeat(PollLimits& looks) {
     Room& room = *call().room;
-    begin_steps(call(), room.last() + 1, 0);
-    if (!room.is_free(StepStorage::line)) return false;
-    copy_small(room.my_next_line().payload, call().input, bytes_);
+    begin_steps(call(), room.ring().last() + 1, 0);
+    if (!room.ring().is_free(StepStorage::line)) return false;
+    copy_small(room.ring().my_next_line().payload, call().input, bytes_);
     publish();
-    if (is_combined_by_last_ && room.arrives_last()) combine_for_all();
+    if (is_combined_by_last_ && room.results().arrives_last(first())) combine_for_all();
     if (!SmallSum::has_collected(looks)) return false;
     SmallSum::end_step();
     return true;
@@ -52,20 +52,20 @@ class SmallSum final : public ExchangeForm {
 
  private:
   bool fill() override {
-    copy_small(call().room->my_next_line().payload, call().input, bytes_);
+    copy_small(call().room->ring().my_next_line().payload, call().input, bytes_);
     return true;
   }
   void after_publishing() override {
-    if (is_combined_by_last_ && call().room->arrives_last()) combine_for_all();
+    if (is_combined_by_last_ && call().room->results().arrives_last(first())) combine_for_all();
   }
   bool has_collected(PollLimits& looks) override;
   void end_step() override {
     const CallContext& all = call();
     if (is_combined_by_last_) {
-      copy_small(all.output, all.room->result(first()).payload, bytes_);
+      copy_small(all.output, all.room->results().line(first()).payload, bytes_);
     } else {
       for (int member = 0; member < all.members(); ++member)
-        all.sources[member] = all.room->line(member, first()).payload;
+        all.sources[member] = all.room->ring().line(member, first()).payload;
       all.sources[all.me()] = all.input;
       all.combiner->combine(all.output, all.sources, all.members(), all.spec().count);
     }
@@ -80,6 +80,6 @@ class SmallSum final : public ExchangeForm {
 
 // Returns the members that can be missing if all have published their step, and there is no result: the last to arrive
 // is late, or a member that has not counted itself in.
-IndexSet missing_to_combine(const Room& room, StepNumber step);
+IndexSet missing_to_combine(Room& room, StepNumber step);
 
 }  // namespace lockstep::node

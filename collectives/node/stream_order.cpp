@@ -15,12 +15,12 @@ bool works_on_gpus(const Spec& spec, int member) {
   return true;
 }
 
-void throw_if_dead(const Room& room, int member, std::string_view detail) {
+void throw_if_dead(Room& room, int member, std::string_view detail) {
   constexpr int within_ms = 100;  // milliseconds; its memory on a GPU may go before the process does
-  const ProcessMemoryReader& reader = room.memory_reader();
+  const ProcessMemoryReader& reader = room.buffers().reader();
   int dead = reader.is_gone(member, within_ms) ? member : -1;
   // The other member may be alive, but may have heard of a death earlier and released everything.
-  for (int other = 0; dead < 0 && room.somebody_gave_up() && other < room.size(); ++other) {
+  for (int other = 0; dead < 0 && room.access().somebody_gave_up() && other < room.size(); ++other) {
     if (reader.is_gone(other)) dead = other;
   }
   if (dead < 0) return;
@@ -41,7 +41,7 @@ void StreamOrder::begin(const CallContext& call) {
   const auto [input, output] = call.devices;
   device_ = output >= 0 ? output : input;
   if (device_ < 0) device_ = stream->device;
-  const GpuEvents::DeviceEvents& mine = call.room->events().of(device_);
+  const GpuEvents::DeviceEvents& mine = call.room->gpus().events().of(device_);
   if (stream && stream->device == device_) {
     stream_ = stream->stream;
   } else {
@@ -53,13 +53,13 @@ void StreamOrder::begin(const CallContext& call) {
       if (output >= 0 && output != input) come_after(output, nullptr);
     }
   }
-  before_ = call.room->events().of(device_).before;
+  before_ = call.room->gpus().events().of(device_).before;
   before_->record(stream_);
-  done_ = call.room->events().of(device_).next_done();
+  done_ = call.room->gpus().events().of(device_).next_done();
 }
 
 void StreamOrder::come_after(int device, gpu::Stream stream) {
-  gpu::DeviceEvent& event = *call_->room->events().of(device).before;
+  gpu::DeviceEvent& event = *call_->room->gpus().events().of(device).before;
   event.record(stream);
   gpu::backend()->wait_for(device_, stream_, event);
 }
@@ -67,7 +67,7 @@ void StreamOrder::come_after(int device, gpu::Stream stream) {
 bool StreamOrder::is_caught_up() {
   if (before_ == nullptr) return true;
   if (!before_->is_reached()) {
-    call_->room->look_again_soon();
+    call_->room->sleeper().look_again_soon();
     return false;
   }
   before_ = nullptr;
@@ -79,7 +79,7 @@ bool StreamOrder::announce(const CallContext& call, BufferAnnouncement& announce
   const bool is_all_there = (call.plan().input_count == 0 || call.devices.input >= 0) &&
                             (call.plan().output_count == 0 || call.devices.output >= 0);
   if (before_ == nullptr || !call.devices.has_any() || !is_all_there) return false;
-  const Gpus* const gpus = call.room->gpus();
+  const Gpus* const gpus = call.room->gpus().shared();
   if (gpus != nullptr) {
     const auto before = before_->show();
     const auto done = done_->show();
@@ -89,14 +89,14 @@ bool StreamOrder::announce(const CallContext& call, BufferAnnouncement& announce
   }
   announcement.before = reinterpret_cast<std::uintptr_t>(before_);
   announcement.done = reinterpret_cast<std::uintptr_t>(done_);
-  call.room->show_events(true);
+  call.room->gpus().show_events(true);
   return gpus != nullptr;
 }
 
 void StreamOrder::find(const PeerBuffers& peers, int member, bool before, bool done) {
   const BufferAnnouncement places = peers.announced_by(member);
   StreamEvents& theirs = peers_[static_cast<std::size_t>(member)];
-  Gpus* const gpus = peers.room->gpus();
+  Gpus* const gpus = peers.room->gpus().shared();
   if (gpus == nullptr || gpus->is_here(member)) {
     // NOLINTBEGIN(performance-no-int-to-ptr): addresses of this process, told as numbers
     theirs = {reinterpret_cast<gpu::DeviceEvent*>(places.before), reinterpret_cast<gpu::DeviceEvent*>(places.done)};
@@ -125,8 +125,8 @@ void StreamOrder::begin_work() {
   }
   // The event's last use may still be under way; this call comes behind it, so that the event is free.
   if (!done_->is_reached()) gpu::backend()->wait_for(device_, stream_, *done_);
-  ++call_->room->events().of(device_).turn;
-  call_->room->reaches_on_gpu();
+  ++call_->room->gpus().events().of(device_).turn;
+  call_->room->access().reaches_on_gpu();
 }
 
 void StreamOrder::end_work() { done_->record(stream_); }
@@ -143,16 +143,16 @@ void StreamOrder::queue_end() {
     for (gpu::DeviceEvent* const each : after_) gpu::backend()->wait_for(stream->device, stream->stream, *each);
     after_.clear();
   }
-  call_->room->came_behind();
+  call_->room->gpus().came_behind(call_->room->ring().last());
 }
 
 bool StreamOrder::has_ended() {
   std::erase_if(after_, [](gpu::DeviceEvent* each) { return each->is_reached(); });
   if (!after_.empty()) {
-    call_->room->look_again_soon();
+    call_->room->sleeper().look_again_soon();
     return false;
   }
-  if (!call_->call->stream && works_on_gpus(call_->spec(), call_->me())) call_->room->end_reaching();
+  if (!call_->call->stream && works_on_gpus(call_->spec(), call_->me())) call_->room->access().end_reaching();
   return true;
 }
 

@@ -17,11 +17,11 @@ namespace lockstep::node {
 bool works_on_gpus(const Spec& spec, int member);
 
 // Throws Error peer_failed if the member, or another one after a failure, is dead; `detail` tells what failed.
-void throw_if_dead(const Room& room, int member, std::string_view detail);
+void throw_if_dead(Room& room, int member, std::string_view detail);
 // Returns the result of `find`, which looks up something of another member. If that fails because a process has ended,
 // throws Error peer_failed with the rank of the dead one.
 template <class Find>
-auto of_living(const Room& room, int member, const Find& find) {
+auto of_living(Room& room, int member, const Find& find) {
   try {
     return find();
   } catch (const Error& error) {

@@ -87,7 +87,7 @@ void SymmetricPart::free() noexcept {
   memory_.reset();
 }
 
-SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
+SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes,
                        const std::function<void(SymmetricMemory)>& add) {
   constexpr std::size_t most = std::size_t{1} << 46U;
   SharedMemory mine;
@@ -109,7 +109,7 @@ SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
   for (std::size_t member = 0; member < all.size(); ++member) {
     if (const PartOffer offer = read_offer(all[member]); !offer.wrong.empty()) refuse(member, offer.wrong);
   }
-  if (room == nullptr || room->is_one_process()) return {mine.memory(), bytes};
+  if (room == nullptr || room->buffers().is_one_process()) return {mine.memory(), bytes};
   SymmetricMemory reachable;
   try {
     reachable = reach_all(exchange, all, mine);

@@ -17,7 +17,7 @@ namespace lockstep::node {
 // bytes. Throws Error out_of_memory on all ranks if one of them gets no memory, or cannot map the parts of the others.
 // Calls `add` with the mapped parts of all ranks if a room is given and spans several processes. Without such a room
 // the part is ordinary memory.
-SymmetricPart allocate(Exchange& exchange, const Room* room, std::size_t bytes,
+SymmetricPart allocate(Exchange& exchange, Room* room, std::size_t bytes,
                        const std::function<void(SymmetricMemory)>& add);
 
 }  // namespace lockstep::node

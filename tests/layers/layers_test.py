@@ -269,7 +269,7 @@ LARGE_INTERFACES = set("""
     NoDevicePath ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
     """.split())
 LARGE_CLASSES = set("""
-    ControlMessages ControlStream Gpus Listener NcclCommunicator Room UcxTransport
+    ControlMessages ControlStream Listener UcxTransport
     """.split())
 
 

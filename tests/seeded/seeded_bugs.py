@@ -52,27 +52,27 @@ BUGS = [
     ("whose call it is does not count", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).word.load(std::memory_order_acquire) >> 32U == step;\n"),
     ("any step will do", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return reaches(static_cast<StepNumber>(line(member, step).word.load(std::memory_order_acquire) >> 32U), step - 1);\n"),
     ("the others are taken to be a step further", NODE + "room.hpp", "  void all_reached(StepNumber step) { known_ = step; }\n", "  void all_reached(StepNumber step) { known_ = step + 2; }\n"),
-    ("steps do not wrap around", NODE + "room.hpp", "static_cast<std::int32_t>(a - k) >= 0", "a >= k"),
+    ("steps do not wrap around", NODE + "room_memory.hpp", "static_cast<std::int32_t>(a - k) >= 0", "a >= k"),
     ("who has published more is taken to be behind", NODE + "room.hpp", "    return reaches(static_cast<StepNumber>(word >> 32U), step);\n", "    return static_cast<StepNumber>(word >> 32U) == step;\n"),
-    ("those who arrived are counted on", NODE + "room.hpp", "      gathering(last_).arrived.store(0, std::memory_order_relaxed);\n", ""),
-    ("an earlier result is taken", NODE + "room.hpp", "    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return gathering(step).result.word.load(std::memory_order_acquire) != 0;\n"),
-    ("slots that move about leave their area", NODE + "room.hpp", "step / slot_ring % (layout_.area / span) * span", "step / slot_ring % (layout_.area / span + 1) * span"),
-    ("a step is published before its data is there", NODE + "exchange_form.cpp", "      if (!call_->room->is_free(storage_) || !fill()) return moved;\n      phase_ = FormPhase::arriving;\n", "      if (!call_->room->is_free(storage_)) return moved;\n      publish();\n      fill();\n      after_publishing();\n"),
+    ("those who arrived are counted on", NODE + "room.hpp", "      all.arrived.store(0, std::memory_order_relaxed);\n", ""),
+    ("an earlier result is taken", NODE + "room.hpp", "    return line(step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).word.load(std::memory_order_acquire) != 0;\n"),
+    ("slots that move about leave their area", NODE + "room_memory.hpp", "step / slot_ring % (layout_.area / span) * span", "step / slot_ring % (layout_.area / span + 1) * span"),
+    ("a step is published before its data is there", NODE + "exchange_form.cpp", "      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;\n      phase_ = FormPhase::arriving;\n", "      if (!call_->room->ring().is_free(storage_)) return moved;\n      publish();\n      fill();\n      after_publishing();\n"),
     ("the last part is not taken", NODE + "single_form.cpp", "  read_part(parts() - 1);\n", "  if (parts() == 1) read_part(parts() - 1);\n"),
     ("a part is taken a step late", NODE + "single_form.cpp", "  if (step() >= 1) read_part(step() - 1);\n", "  if (step() >= 2) read_part(step() - 2);\n"),
     ("a scan waits for nobody before it", NODE + "exchange_form.hpp", "(needs_ == InputNeed::lower && member < call_->me())", "(needs_ == InputNeed::lower && member + 1 < call_->me())"),
-    ("who has given up is not heard", NODE + "room.cpp", "  header().given_up.store(1, std::memory_order_seq_cst);\n", ""),
-    ("who has reached is taken to be at it for ever", NODE + "room.cpp", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n  header_of(index_).busy.store(0, std::memory_order_release);\n", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n"),
+    ("who has given up is not heard", NODE + "access_gate.cpp", "  memory_.header().given_up.store(1, std::memory_order_seq_cst);\n", ""),
+    ("who has reached is taken to be at it for ever", NODE + "access_gate.cpp", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n  own_header().busy.store(0, std::memory_order_release);\n", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n"),
 ]
 
 # Orders of memory, which the order of things in one thread cannot show.
 THREADS = [
-    ("data may come after the step", NODE + "room.hpp", "    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);\n", "    lines_[line_at(index_, last_)].word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_relaxed);\n"),
+    ("data may come after the step", NODE + "room.hpp", "    memory_.line(memory_.index(), last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);\n", "    memory_.line(memory_.index(), last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_relaxed);\n"),
     ("data may be read before the step", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
     ("a slot may be written before all have read it", NODE + "room.hpp", "    const auto word = line(member, step).word.load(std::memory_order_acquire);\n    return reaches", "    const auto word = line(member, step).word.load(std::memory_order_relaxed);\n    return reaches"),
     ("the last to arrive may miss what others gave", NODE + "room.hpp", "fetch_add(1, std::memory_order_acq_rel) + 1 ==", "fetch_add(1, std::memory_order_relaxed) + 1 =="),
-    ("the result may come after its word", NODE + "room.hpp", "    result(last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);\n", "    result(last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_relaxed);\n"),
-    ("the result may be read before its word", NODE + "room.hpp", "    return gathering(step).result.word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return gathering(step).result.word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
+    ("the result may come after its word", NODE + "room.hpp", "    line(step).word.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_release);\n", "    line(step).word.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_relaxed);\n"),
+    ("the result may be read before its word", NODE + "room.hpp", "    return line(step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
 ]
 
 SEARCHES = ["engine_simulation", "simulation", "node", "engine", "near"]

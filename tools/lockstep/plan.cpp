@@ -6,7 +6,7 @@
 
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/communicator/communicator_core.hpp"
-#include "collectives/node/room.hpp"
+#include "collectives/node/room_memory.hpp"
 #include "collectives/planner.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -233,9 +233,9 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
   const WireFormat wire = wire_of(parsed, settings);
   if (may_be_narrow(spec)) spec.wire = wire;
   PlannerOptions options = planner_options(parsed, settings, spec.collective, *topology);
-  options.node_element = meeting.in_memory ? node::Room::most_element(size) : 0;
+  options.node_element = meeting.in_memory ? node::RoomMemory::most_element(size) : 0;
   if (meeting.in_nodes)
-    options.near_element = node::Room::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);
+    options.near_element = node::RoomMemory::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);
   const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
   Planner planner(topology, everybody(size, index), options);
   PlanReport report{.facts = planner.facts(),

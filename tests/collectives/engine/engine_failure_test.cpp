@@ -376,15 +376,15 @@ TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
 
 TEST(EngineFailure, IsSeenInTheMemoryOfTheNodeBeforeAnybodyReachesFurther) {
   std::vector<ReceiveDescriptor> posted;
-  const auto memory = SharedMemory::make(node::Room::bytes_for(2), false).memory();
+  const auto memory = SharedMemory::make(node::RoomMemory::bytes_for(2), false).memory();
   node::Room theirs(memory, 1, 2, true);
   RealEngine engine(
       RealWorld(std::make_unique<Stubborn>(posted), Waiter(1), std::make_unique<node::Room>(memory, 0, 2, true)),
       {.log = Log(LogLevel::off)});
-  ASSERT_TRUE(theirs.begin_reaching());
-  theirs.end_reaching();
+  ASSERT_TRUE(theirs.access().begin_reaching());
+  theirs.access().end_reaching();
   engine.begin_shrinking();
-  EXPECT_FALSE(theirs.begin_reaching()) << "its memory may be the program's again";
+  EXPECT_FALSE(theirs.access().begin_reaching()) << "its memory may be the program's again";
 }
 
 }  // namespace

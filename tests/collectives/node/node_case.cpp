@@ -69,10 +69,11 @@ Case all_to_all_case(Collective collective, int members, std::size_t count) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<node::Room>> rooms(int members, bool one_process) {
-  const auto memory = SharedMemory::make(node::Room::bytes_for(members), false).memory();
+std::vector<std::unique_ptr<node::Room>> rooms(int members, bool one_process, const node::ProcessMemoryReader& reader) {
+  const auto memory = SharedMemory::make(node::RoomMemory::bytes_for(members), false).memory();
   std::vector<std::unique_ptr<node::Room>> all;
-  for (int i = 0; i < members; ++i) all.push_back(std::make_unique<node::Room>(memory, i, members, one_process));
+  for (int i = 0; i < members; ++i)
+    all.push_back(std::make_unique<node::Room>(memory, i, members, one_process, reader));
   return all;
 }
 
@@ -201,7 +202,7 @@ void run(std::vector<std::unique_ptr<node::Room>>& all, Case& one, const node::T
     if (begun[m] && member.work.is_done()) continue;
     if (!begun[m])
       member.work.begin(*all[m], tuning, member.call, static_cast<const std::byte*>(member.call.input), 77,
-                        all[m]->address_queries());
+                        all[m]->buffers().queries());
     begun[m] = true;
     member.work.advance({});
     if (member.work.is_done()) --left;

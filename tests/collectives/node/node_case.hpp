@@ -13,7 +13,8 @@
 namespace lockstep::test {
 
 // All rooms over one memory, as if each member were a process.
-std::vector<std::unique_ptr<node::Room>> rooms(int members, bool one_process);
+std::vector<std::unique_ptr<node::Room>> rooms(int members, bool one_process,
+                                               const node::ProcessMemoryReader& reader = {});
 
 // A collective of all members on 32-bit integers, with its right result.
 struct Case {

@@ -30,12 +30,13 @@ class NodeGpus : public testing::Test {
   }
 
   // `mixed`: the processes number the GPUs in different orders.
-  static std::vector<std::unique_ptr<node::Room>> rooms_with_gpus(int members, bool mixed = false) {
-    auto all = rooms(members, false);
+  static std::vector<std::unique_ptr<node::Room>> rooms_with_gpus(int members, bool mixed = false,
+                                                                  const node::ProcessMemoryReader& reader = {}) {
+    auto all = rooms(members, false, reader);
     Serials serials(all.size(), Gpus::serials());
     for (std::size_t m = 1; mixed && m < serials.size(); m += 2) std::ranges::reverse(serials[m]);
     for (int i = 0; i < members; ++i)
-      all[static_cast<std::size_t>(i)]->set_gpus(Gpus::find(serials, i, apart(members)));
+      all[static_cast<std::size_t>(i)]->gpus().share(Gpus::find(serials, i, apart(members)));
     return all;
   }
 
@@ -75,7 +76,7 @@ class NodeGpus : public testing::Test {
       if (meanwhile) meanwhile(static_cast<int>(m));
       if (begun.insert(m).second)
         member.work.begin(*all[m], all[m]->tuning(), member.call, static_cast<const std::byte*>(member.call.input), 77,
-                          all[m]->address_queries());
+                          all[m]->buffers().queries());
       member.work.advance({});
       if (member.work.is_done()) --left;
     }

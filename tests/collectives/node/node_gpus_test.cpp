@@ -53,7 +53,7 @@ TEST_F(NodeGpus, AreLeftAloneWhereItDoesNotPay) {
   };
   run(1500);
   EXPECT_EQ(gpus().launches(), 0);
-  for (const auto& room : all) EXPECT_TRUE(room->gpus()->is_proven()) << "they could";
+  for (const auto& room : all) EXPECT_TRUE(room->gpus().shared()->agreement().is_proven()) << "they could";
   run(much);
   EXPECT_EQ(gpus().launches(), 2);
   EXPECT_EQ(gpus().measurings(), 1);
@@ -76,7 +76,8 @@ TEST_F(NodeGpus, AreJudgedByAllAlike) {
     }));
     EXPECT_EQ(one.output, one.expected);
     EXPECT_EQ(by_host > 0, first == 1);
-    for (const auto& room : all) EXPECT_EQ(room->gpus()->costs(), all[0]->gpus()->costs());
+    for (const auto& room : all)
+      EXPECT_EQ(room->gpus().shared()->agreement().costs(), all[0]->gpus().shared()->agreement().costs());
   }
 }
 
@@ -106,10 +107,10 @@ TEST_F(NodeGpus, AreNotMappedByAnyWhereOneCannot) {
         all, one, random, [](int) { return Lies{}; }, [](int m) { FakeGpus::fail_mapping(m == 1); }));
     FakeGpus::fail_mapping(false);
     EXPECT_EQ(one.output, one.expected);
-    const std::string why = all[1]->gpus()->take_reason();
+    const std::string why = all[1]->gpus().shared()->failure().take();
     EXPECT_EQ(why.find("mapping") != std::string::npos, turn == 0) << why;
   }
-  for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map());
+  for (const auto& room : all) EXPECT_FALSE(room->gpus().shared()->agreement().can_map());
   EXPECT_EQ(gpus().launches(), 0);
   // The node's memory is; beside it sums, where this machine's caches make them worth it, for as long as nobody has
   // them.
@@ -127,12 +128,12 @@ TEST_F(NodeGpus, AreOrderedByTheHostWhereEventsCannotBeOpened) {
         all, one, random, [](int) { return Lies{}; }, [](int m) { FakeGpus::fail_opening(m == 1); }));
     FakeGpus::fail_opening(false);
     EXPECT_EQ(one.output, one.expected) << to_string(collective);
-    const std::string why = all[1]->gpus()->take_reason();
+    const std::string why = all[1]->gpus().shared()->failure().take();
     EXPECT_EQ(why.find("opening") != std::string::npos, collective == Collective::all_reduce) << why;
   }
   for (const auto& room : all) {
-    EXPECT_TRUE(room->gpus()->is_proven());
-    EXPECT_FALSE(room->gpus()->can_use_events());
+    EXPECT_TRUE(room->gpus().shared()->agreement().is_proven());
+    EXPECT_FALSE(room->gpus().shared()->agreement().can_use_events());
   }
   EXPECT_EQ(gpus().pinned_places(), 0);
 }
@@ -146,7 +147,8 @@ TEST_F(NodeGpus, AreAllMappedBeforeTheyCountOnIt) {
       all, one, random, [](int) { return Lies{}; }, [](int m) { FakeGpus::fail_mapping(m == 0); }));
   FakeGpus::fail_mapping(false);
   EXPECT_EQ(one.output, one.expected);
-  for (const auto& room : all) EXPECT_FALSE(room->gpus()->can_map()) << "the root maps nobody for a broadcast";
+  for (const auto& room : all)
+    EXPECT_FALSE(room->gpus().shared()->agreement().can_map()) << "the root maps nobody for a broadcast";
   EXPECT_EQ(gpus().living(), 0U) << "what nobody needs is not kept mapped";
 }
 
@@ -173,20 +175,20 @@ TEST_F(NodeGpus, AreLookedForWhereTheyWereFound) {
   auto all = rooms_with_gpus(2);
   const auto run = [&](int device) {
     Case one = case_of(Collective::all_reduce, 2, much, 0);
-    const auto before = all[0]->last();
+    const auto before = all[0]->ring().last();
     run_there(all, one, random, [&](int) { return Lies{device, device}; });
     EXPECT_EQ(one.output, one.expected);
-    return all[0]->last() - before;
+    return all[0]->ring().last() - before;
   };
   const auto asking = run(-1);
   for (int turn = 0; turn < 10; ++turn) run(-1);
-  EXPECT_FALSE(all[0]->gpus()->is_worth_asking());
+  EXPECT_FALSE(all[0]->gpus().shared()->queries().is_worth_asking());
   int shorter = 0;
   for (int turn = 0; turn < 20; ++turn) shorter += run(-1) < asking ? 1 : 0;
   EXPECT_GE(shorter, 15);
   int turns = 1;
   for (; gpus().launches() == 0; ++turns) ASSERT_LT((run(0), turns), 100);
-  EXPECT_TRUE(all[1]->gpus()->is_worth_asking());
+  EXPECT_TRUE(all[1]->gpus().shared()->queries().is_worth_asking());
   run(0);
   EXPECT_EQ(gpus().launches(), 2);
 }
@@ -196,10 +198,10 @@ TEST_F(NodeGpus, AreFoundBySmallCallsAsWell) {
   std::mt19937 random(23);
   const auto run = [&](auto& all, int device, std::size_t count) {
     Case one = case_of(Collective::all_reduce, 2, count, 0);
-    const auto before = all[0]->last();
+    const auto before = all[0]->ring().last();
     run_there(all, one, random, [&](int) { return Lies{device, device}; });
     EXPECT_EQ(one.output, one.expected);
-    return all[0]->last() - before;
+    return all[0]->ring().last() - before;
   };
   auto all = rooms_with_gpus(2);
   int turns = 0;
@@ -292,18 +294,17 @@ constexpr int long_enough_ms = 10'000;
 
 TEST_F(NodeGpus, AreLetGoOfByAProcessThatIsKilled) {
   if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
-  auto all = rooms_with_gpus(2);
   const Idle other;
   const node::ProcessMemoryReader reader({::getpid(), other.process()});
+  auto all = rooms_with_gpus(2, false, reader);
   EXPECT_FALSE(reader.is_gone(0));
   EXPECT_FALSE(reader.is_gone(1, 1));
   EXPECT_FALSE(node::ProcessMemoryReader().is_gone(1)) << "nobody knows";
-  all[0]->set_memory_reader(reader);
-  ASSERT_TRUE(all[1]->begin_reaching());
+  ASSERT_TRUE(all[1]->access().begin_reaching());
   other.kill();
   EXPECT_TRUE(reader.is_gone(1, long_enough_ms));
   EXPECT_TRUE(reader.is_gone(1)) << "before anybody asks how it ended";
-  EXPECT_TRUE(all[0]->abandon());
+  EXPECT_TRUE(all[0]->access().abandon());
 }
 
 // Whoever has seen them may come to wait for them, until it has left as well, or is gone.
@@ -311,14 +312,13 @@ TEST_F(NodeGpus, KeepEventsOfWhoHasLeftForTheOthers) {
   if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   for (const bool is_killed : {false, true}) {
     std::mt19937 random(31);
-    auto all = rooms_with_gpus(2);
     const Idle other;
-    all[0]->set_memory_reader(node::ProcessMemoryReader({::getpid(), other.process()}));
+    auto all = rooms_with_gpus(2, false, node::ProcessMemoryReader({::getpid(), other.process()}));
     Case one = case_of(Collective::all_reduce, 2, much, 0);
     ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
     const std::size_t both = gpus().events_in_use();
     ASSERT_GT(both, 0U);
-    all[0]->show_events(true);
+    all[0]->gpus().show_events(true);
     all[0].reset();
     EXPECT_EQ(gpus().events_in_use(), both);
     if (is_killed) {

@@ -60,11 +60,10 @@ TEST(ProcessMemoryReader, MemoryThatOthersMayNotReadIsKnownBeforehand) {
   const void* const kernels = pages_of_the_kernel();
   if (kernels == nullptr) GTEST_SKIP() << test::lacks("pages that the system lets nobody else read ([vvar])");
   EXPECT_FALSE(reader.could_be_read(kernels, 8));
-  const auto all = rooms(2, false);
-  all[0]->set_memory_reader(reader);
-  EXPECT_EQ(all[0]->place_of(plain.data(), bytes, true).memory, node::BufferAddress::other_process);
-  EXPECT_EQ(all[0]->place_of(plain.data(), bytes, false).memory, 0U);
-  EXPECT_EQ(all[0]->place_of(kernels, 8, true).memory, 0U) << "so it goes through slots";
+  const auto all = rooms(2, false, reader);
+  EXPECT_EQ(all[0]->buffers().find(plain.data(), bytes, true).memory, node::BufferAddress::other_process);
+  EXPECT_EQ(all[0]->buffers().find(plain.data(), bytes, false).memory, 0U);
+  EXPECT_EQ(all[0]->buffers().find(kernels, 8, true).memory, 0U) << "so it goes through slots";
 }
 
 TEST(ProcessMemoryReader, WhatCannotBeReadIsAnErrorWithTheRank) {
@@ -119,28 +118,28 @@ TEST(NodeRoom, APlaceIsWrittenAgainWhenNobodyReadsItAnyMore) {
   for (const auto& [holder, places] : {std::pair(node::StepStorage::slot, 4), std::pair(node::StepStorage::line, 32)}) {
     for (const node::StepNumber begin : {0U, 7U, nearly_around}) {
       auto all = rooms(3, true);
-      for (const auto& each : all) each->begin_at(begin);
+      for (const auto& each : all) each->ring().begin_at(begin);
       const auto ahead = [&, which = holder] {
         int steps = 0;
-        for (; all[0]->is_free(which) && steps < 100; ++steps) all[0]->publish(1);
+        for (; all[0]->ring().is_free(which) && steps < 100; ++steps) all[0]->ring().publish(1);
         return steps;
       };
       EXPECT_EQ(ahead(), places - 2);
-      all[1]->publish(1);
+      all[1]->ring().publish(1);
       EXPECT_EQ(ahead(), 0) << "the third has published nothing";
-      all[2]->publish(1);
+      all[2]->ring().publish(1);
       EXPECT_EQ(ahead(), 1);
       for (int i = 0; i < 10; ++i) {
-        all[1]->publish(1);
-        all[2]->publish(1);
+        all[1]->ring().publish(1);
+        all[2]->ring().publish(1);
       }
       EXPECT_EQ(ahead(), 10);
-      all[0]->all_reached(begin + 11);
+      all[0]->ring().all_reached(begin + 11);
       EXPECT_EQ(ahead(), 0) << "they are where they were";
       constexpr int around = 40;
       for (int i = 0; i < around; ++i) {
-        all[1]->publish(1);
-        all[2]->publish(1);
+        all[1]->ring().publish(1);
+        all[2]->ring().publish(1);
       }
       EXPECT_EQ(ahead(), around) << "where their steps were, there are later ones";
     }
@@ -154,17 +153,17 @@ TEST(NodeRoom, ASlotIsReadBeforeItIsWrittenAgain) {
   auto all = rooms(2, true);
   std::jthread reader([&] {
     for (node::StepNumber step = 1; step <= steps; ++step) {
-      while (!all[1]->is_there(0, step, mark)) std::this_thread::yield();
+      while (!all[1]->ring().is_there(0, step, mark)) std::this_thread::yield();
       node::StepNumber found = 0;
-      std::memcpy(&found, all[1]->slot(0, step, 0), sizeof found);
+      std::memcpy(&found, all[1]->ring().slot(0, step, 0), sizeof found);
       EXPECT_EQ(found, step);
-      all[1]->publish(mark);
+      all[1]->ring().publish(mark);
     }
   });
   for (node::StepNumber step = 1; step <= steps; ++step) {
-    while (!all[0]->is_free(node::StepStorage::slot)) std::this_thread::yield();
-    std::memcpy(all[0]->my_next_slot(0), &step, sizeof step);
-    all[0]->publish(mark);
+    while (!all[0]->ring().is_free(node::StepStorage::slot)) std::this_thread::yield();
+    std::memcpy(all[0]->ring().my_next_slot(0), &step, sizeof step);
+    all[0]->ring().publish(mark);
   }
 }
 
@@ -176,16 +175,16 @@ TEST(NodeRoom, TheLastToArriveSeesWhatAllGave) {
   const auto member = [&](int me) {
     node::Room& room = *all[static_cast<std::size_t>(me)];
     for (node::StepNumber step = 1; step <= steps; ++step) {
-      std::memcpy(room.my_next_slot(0), &step, sizeof step);
-      room.publish(mark);
+      std::memcpy(room.ring().my_next_slot(0), &step, sizeof step);
+      room.ring().publish(mark);
       node::StepNumber found = 0;
-      if (room.arrives_last()) {
-        std::memcpy(&found, room.slot(1 - me, step, 0), sizeof found);
-        std::memcpy(room.result(step).payload, &found, sizeof found);
-        room.publish_result(mark);
+      if (room.results().arrives_last(step)) {
+        std::memcpy(&found, room.ring().slot(1 - me, step, 0), sizeof found);
+        std::memcpy(room.results().line(step).payload, &found, sizeof found);
+        room.results().publish(step, mark);
       } else {
-        while (!room.has_result(step, mark)) std::this_thread::yield();
-        std::memcpy(&found, room.result(step).payload, sizeof found);
+        while (!room.results().is_there(step, mark)) std::this_thread::yield();
+        std::memcpy(&found, room.results().line(step).payload, sizeof found);
       }
       EXPECT_EQ(found, step);
     }
@@ -196,29 +195,29 @@ TEST(NodeRoom, TheLastToArriveSeesWhatAllGave) {
 
 TEST(NodeRoom, WhoGaveUpIsNotReachedInto) {
   auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->begin_reaching());
-  all[0]->end_reaching();
-  EXPECT_TRUE(all[1]->abandon());
-  EXPECT_FALSE(all[0]->begin_reaching());
-  EXPECT_TRUE(all[0]->abandon());
+  EXPECT_TRUE(all[0]->access().begin_reaching());
+  all[0]->access().end_reaching();
+  EXPECT_TRUE(all[1]->access().abandon());
+  EXPECT_FALSE(all[0]->access().begin_reaching());
+  EXPECT_TRUE(all[0]->access().abandon());
 }
 
 TEST(NodeRoom, WhoGivesUpWaitsForWhoIsReachingButNotForEver) {
   auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->begin_reaching());
-  EXPECT_FALSE(all[1]->abandon()) << "it did not end within a second";
+  EXPECT_TRUE(all[0]->access().begin_reaching());
+  EXPECT_FALSE(all[1]->access().abandon()) << "it did not end within a second";
 }
 
 TEST(NodeRoom, ASleeperIsWoken) {
   auto all = rooms(2, true);
   constexpr std::int64_t long_sleep = 20'000'000'000;
   const auto begin = std::chrono::steady_clock::now();
-  std::thread sleeper([&] { all[0]->sleep(long_sleep); });
+  std::thread sleeper([&] { all[0]->sleeper().sleep(long_sleep); });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  all[1]->publish(9);
+  all[1]->ring().publish(9);
   sleeper.join();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_TRUE(all[0]->is_there(1, 1, 9));
+  EXPECT_TRUE(all[0]->ring().is_there(1, 1, 9));
 }
 
 // Threads of one process: their memory is reached wherever it lies, and taken together all the same.

@@ -38,13 +38,10 @@ class NodeCollectiveTest : public testing::TestWithParam<std::tuple<int, Reach>>
 TEST_P(NodeCollectiveTest, GivesEveryResultInAnyOrderOfGettingOn) {
   if (test::watched_for_races) GTEST_SKIP() << test::lacks("members in threads of their own: one thread has no races");
   const auto [members, reach] = GetParam();
-  auto all = rooms(members, reach == Reach::threads);
-  for (auto& room : all) {
-    if (reach == Reach::across)
-      room->set_memory_reader(
-          node::ProcessMemoryReader(std::vector<pid_t>(static_cast<std::size_t>(members), ::getpid())));
-  }
-  for (auto& room : all) room->begin_at(static_cast<node::StepNumber>(-50));
+  const auto n = static_cast<std::size_t>(members);
+  const std::vector<pid_t> processes(reach == Reach::across ? n : 0, ::getpid());
+  auto all = rooms(members, reach == Reach::threads, node::ProcessMemoryReader(processes));
+  for (auto& room : all) room->ring().begin_at(static_cast<node::StepNumber>(-50));
   std::mt19937 random(4711);
   constexpr Tuning tunings[] = {{.halves_from = 512,
                                  .segment = 256,
@@ -93,7 +90,7 @@ TEST_P(NodeCollectiveTest, GivesEveryResultInAnyOrderOfGettingOn) {
       }
     }
   }
-  EXPECT_GT(static_cast<std::int32_t>(all[0]->last()), 0) << "the step has wrapped around";
+  EXPECT_GT(static_cast<std::int32_t>(all[0]->ring().last()), 0) << "the step has wrapped around";
 }
 INSTANTIATE_TEST_SUITE_P(All, NodeCollectiveTest,
                          testing::Combine(testing::Values(2, 3, 4, 5, 7, 8, 64),
@@ -162,7 +159,7 @@ TEST(NodeCollectiveTest, LargeElementsOfOnesOwn) {
                 static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
         };
         works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .step = 256, .direct_from = 1U << 30U},
-                       calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->address_queries());
+                       calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->buffers().queries());
       }
       for (int turn = 0; turn < 100; ++turn) {
         for (NodeCollective& work : works) work.advance({});
@@ -210,18 +207,18 @@ INSTANTIATE_TEST_SUITE_P(, NodeCollectiveAlone, testing::Values(1, 1U << 30U));
 TEST(NodeCollectiveTest, WhoeverCombinesForAllIsMissed) {
   auto all = rooms(3, false);
   for (auto& room : all) {
-    room->publish(7);
+    room->ring().publish(7);
     if (room != all[2]) {
-      EXPECT_FALSE(room->arrives_last());
+      EXPECT_FALSE(room->results().arrives_last(1));
     }
   }
-  EXPECT_TRUE(all[2]->arrives_last());
-  EXPECT_EQ(all[0]->leader(1), 2);
-  EXPECT_EQ(all[0]->leader(5), -1) << "of an earlier step";
-  EXPECT_FALSE(all[0]->has_result(1, 7));
-  all[2]->publish_result(7);
-  EXPECT_TRUE(all[0]->has_result(1, 7));
-  EXPECT_FALSE(all[0]->has_result(1, 8));
+  EXPECT_TRUE(all[2]->results().arrives_last(1));
+  EXPECT_EQ(all[0]->results().leader(1), 2);
+  EXPECT_EQ(all[0]->results().leader(5), -1) << "of an earlier step";
+  EXPECT_FALSE(all[0]->results().is_there(1, 7));
+  all[2]->results().publish(1, 7);
+  EXPECT_TRUE(all[0]->results().is_there(1, 7));
+  EXPECT_FALSE(all[0]->results().is_there(1, 8));
 }
 
 // The order of additions, not only their sum: floats that forget small numbers.
@@ -255,7 +252,7 @@ TEST(NodeCollectiveTest, OrdersKeepTheirBitsWhateverTheForm) {
                       .output = output[m].data(),
                       .kernel = find_kernel(DataType::f32, ReduceOp::sum)};
           works[m].begin(*all[m], tuning, calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1,
-                         all[m]->address_queries());
+                         all[m]->buffers().queries());
         }
         for (int turn = 0; turn < 100; ++turn) {
           for (NodeCollective& work : works) work.advance({});

@@ -137,7 +137,7 @@ std::vector<std::unique_ptr<node::Room>> split_rooms(int members, std::vector<Sy
   std::vector<int> same(static_cast<std::size_t>(members));
   for (int i = 0; i < members; ++i) same[static_cast<std::size_t>(i)] = i;
   for (int i = 0; i < members; ++i) parents.emplace_back(i, members);
-  for (std::size_t m = 0; m < all.size(); ++m) all[m]->symmetric_registry().descend_from(parents[m].lineage_for(same));
+  for (std::size_t m = 0; m < all.size(); ++m) all[m]->buffers().registry().descend_from(parents[m].lineage_for(same));
   return all;
 }
 
@@ -153,7 +153,7 @@ std::size_t steps_of(std::vector<std::unique_ptr<node::Room>>& all, std::size_t 
                    .output = one.output[m].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
     member.work.begin(*all[m], {.halves_from = 1U << 30U, .segment = 1U << 20U, .step = 1U << 20U, .direct_from = 64},
-                      member.call, static_cast<const std::byte*>(member.call.input), 5, all[m]->address_queries());
+                      member.call, static_cast<const std::byte*>(member.call.input), 5, all[m]->buffers().queries());
   }
   for (int turn = 0; turn < 10; ++turn) {
     for (Member& member : crew) member.work.advance({});
@@ -178,7 +178,7 @@ TEST(NodeMemories, OfTheParentAreWorkedInOnceAllKnowOfThem) {
   std::vector<SymmetricRegistry> rich;
   for (int i = 0; i < 3; ++i) rich.emplace_back(i, 3).own().add(everything(3));
   auto heirs = rooms(3, false);
-  for (std::size_t m = 0; m < 3; ++m) heirs[m]->symmetric_registry().descend_from(rich[m].lineage_for({0, 1, 2}));
+  for (std::size_t m = 0; m < 3; ++m) heirs[m]->buffers().registry().descend_from(rich[m].lineage_for({0, 1, 2}));
   EXPECT_EQ(steps_of(heirs, 100), 2U) << "there was memory when they were split";
 }
 

@@ -1,10 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the rules that the .cpp files of NcclCommunicator share: the path that a call takes.
+// Describes one collective for NCCL, the endpoint that it is given to, and the rules that choose its path.
 #pragma once
 
-#include "collectives/nccl/nccl_communicator.hpp"
+#include <cstddef>
+
+#include "collectives/gpu/user_launch.hpp"
+#include "collectives/nccl/library.hpp"
+#include "collectives/plan.hpp"
 
 namespace lockstep::nccl {
+
+// Describes one collective. Its buffers are in the memory of the NCCL communicator's GPU.
+struct NcclCall {
+  Spec spec;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  double factor = 1;         // this member's factor, for premul_sum
+  gpu::UserLaunch own = {};  // launches the user's own reduction
+  // True if NcclCommunicator::places_of() of this call, and of those begun with it, is equal on all members.
+  bool is_same_memory = false;
+};
+
+// True if an NCCL communicator of this size can do the call. All members get the same answer.
+bool can_do(const Spec& spec, int members);
+
+// Return the bytes that one member sends to or receives from another in a pure exchange, as this member sees it. NCCL
+// hangs if the two see different counts, so members compare them first.
+std::size_t bytes_to(const Spec& spec, int me, int to);
+std::size_t bytes_from(const Spec& spec, int me, int from);
+
+// Queues one member's messages and copies in the stream of a call. It owns nothing.
+struct NcclEndpoint {
+  NcclInterface& library;
+  NcclComm* member;
+  int size;
+  int rank;
+  int device;
+  gpu::Stream stream;
+
+  void send(const std::byte* from, std::size_t bytes, int to) const { library.send(member, from, bytes, to, stream); }
+  void receive(std::byte* to, std::size_t bytes, int from) const { library.receive(member, to, bytes, from, stream); }
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes) const {
+    if (to != from && bytes > 0) gpu::backend()->begin_copy(device, to, from, bytes, stream);
+  }
+};
 
 // Aligns blocks of scratch memory, in bytes, for vector loads and for NCCL.
 inline constexpr std::size_t alignment = 256;

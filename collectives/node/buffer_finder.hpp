@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the addresses of buffers on the host that lie outside of the room, for members that can reach them there.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "collectives/node/process_memory_reader.hpp"
+#include "collectives/node/symmetric_registry.hpp"
+
+namespace lockstep::node {
+
+// Names the calls in which members ask each other where their buffers lie: none, those with large blocks, or all.
+enum class AddressQueries : std::uint8_t { none, large, all };
+
+// Serves one member of a room. One thread at a time may use it.
+class BufferFinder {
+ public:
+  BufferFinder(int index, int size, bool one_process, ProcessMemoryReader reader);
+
+  // True if all members are threads of one process.
+  bool is_one_process() const { return one_process_; }
+  // Tells which calls may find buffers that need no slot. The answer is the same on all members. A communicator that
+  // was split from another one asks for large data at least, since the parent's members may allocate memory at any
+  // time.
+  AddressQueries queries() const {
+    if (one_process_ || registry_.own().added() > 0 || registry_.has_inherited()) return AddressQueries::all;
+    return registry_.is_split() ? AddressQueries::large : AddressQueries::none;
+  }
+  // Returns the address of this member's buffer for the others. `is_readable`: others may read it in this process.
+  BufferAddress find(const void* data, std::size_t bytes, bool is_readable);
+  // Returns this process's address of another member's buffer; null if only a slot, a GPU or the system's copy reaches
+  // it.
+  std::byte* reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const;
+
+  SymmetricRegistry& registry() { return registry_; }
+  // Returns the reader by which members read each other's memory wherever it lies; works() is false if one of them
+  // cannot. The same holds on all members.
+  const ProcessMemoryReader& reader() const { return reader_; }
+
+ private:
+  bool one_process_;
+  SymmetricRegistry registry_;
+  ProcessMemoryReader reader_;
+};
+
+}  // namespace lockstep::node

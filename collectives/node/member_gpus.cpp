@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes events and gives them back, and lets go of those of members that have died.
+#include "collectives/node/member_gpus.hpp"
+
+#include <new>
+#include <utility>
+
+#include "topology/base/keep.hpp"
+
+namespace lockstep::node {
+
+MemberGpus::~MemberGpus() {
+  if (events_ != nullptr) give_back_events();
+  memory_.header_of(memory_.index()).left.store(1, std::memory_order_release);
+}
+
+// The events are free once all members have queued their waits, have left, or have died.
+void MemberGpus::give_back_events() noexcept {
+  try {
+    const auto is_done_with = [memory = memory_, reader = reader_, step = ordered_,
+                               could_be_behind = has_ordered_ && !are_shown_, are_known = has_ordered_ || are_shown_] {
+      for (int member = 0; are_known && member < memory.size(); ++member) {
+        const RoomMemberHeader& theirs = memory.header_of(member);
+        const bool is_behind = could_be_behind && reaches(theirs.behind.load(std::memory_order_acquire), step);
+        if (member != memory.index() && !is_behind && theirs.left.load(std::memory_order_acquire) == 0 &&
+            !reader.is_gone(member))
+          return false;
+      }
+      return true;
+    };
+    if (is_done_with())
+      events_->give_back();
+    else
+      events_->give_back_when(is_done_with);
+  } catch (const std::bad_alloc&) {
+    return;  // no other member has them then
+  }
+}
+
+GpuEvents& MemberGpus::events() {
+  if (events_ == nullptr) {
+    events_ = std::make_unique<GpuEvents>(*gpu::backend());
+    if (shared_) shared_->mappings().use_with(*events_);
+  }
+  return *events_;
+}
+
+void MemberGpus::came_behind(StepNumber step) {
+  ordered_ = step;
+  has_ordered_ = true;
+  are_shown_ = false;
+  memory_.header_of(memory_.index()).behind.store(step, std::memory_order_release);
+}
+
+void MemberGpus::let_go_of_dead() {
+  if (shared_ == nullptr) return;
+  for (int member = 0; member < memory_.size(); ++member) {
+    if (member != memory_.index() && reader_.is_gone(member)) shared_->let_go_of(member);
+  }
+}
+
+void MemberGpus::keep_for_ever() {
+  let_go_of_dead();
+  lockstep::keep_for_ever(std::shared_ptr<Gpus>(std::move(shared_)));
+  lockstep::keep_for_ever(std::shared_ptr<GpuEvents>(std::move(events_)));
+}
+
+}  // namespace lockstep::node

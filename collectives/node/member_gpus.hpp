@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds the objects of one member of a room on GPUs: the GPUs that it shares with other processes, and its events.
+#pragma once
+
+#include <memory>
+
+#include "collectives/node/events.hpp"
+#include "collectives/node/gpus.hpp"
+#include "collectives/node/process_memory_reader.hpp"
+#include "collectives/node/room_memory.hpp"
+
+namespace lockstep::node {
+
+// Knows also if others may still wait for these events. One thread at a time may use it.
+class MemberGpus {
+ public:
+  // `reader` watches the other members, and outlives this object.
+  MemberGpus(const RoomMemory& memory, const ProcessMemoryReader& reader) : memory_(memory), reader_(reader) {}
+  // Returns the events for reuse once no member can wait for them, and tells the others that this member has left.
+  ~MemberGpus();
+  MemberGpus(const MemberGpus&) = delete;
+  MemberGpus& operator=(const MemberGpus&) = delete;
+
+  // Returns the GPUs that all members of several processes see; null: there is none. This object owns them.
+  Gpus* shared() const { return shared_.get(); }
+  void share(std::unique_ptr<Gpus> gpus) { shared_ = std::move(gpus); }
+  // True if members work only on the host's data in this room. keep_to_host() sets it for good.
+  bool is_of_host() const { return is_of_host_; }
+  void keep_to_host() {
+    is_of_host_ = true;
+    shared_ = nullptr;
+  }
+
+  // Returns this member's own events, and makes them at the first call. May be called only if there is a GPU.
+  GpuEvents& events();
+  // Records if other members may wait for this one's events. They may until came_behind(), or until all do without.
+  void show_events(bool are_shown) { are_shown_ = are_shown; }
+  // Records that this member has queued its waits for the others' events of its last step, which is `step`.
+  void came_behind(StepNumber step);
+  // True if work that ends in this member's events may still be under way; events that are kept may be for ever.
+  bool may_be_working() const { return events_ == nullptr || events_->is_working(); }
+
+  // Releases work behind a dead member's events, which would wait for ever, as would calls that free the GPU's memory.
+  // The program is told of the death, so it does not use the data as a result.
+  void let_go_of_dead();
+  // Keeps this member's mappings and events for ever, because something may still use them.
+  void keep_for_ever();
+
+ private:
+  void give_back_events() noexcept;
+
+  RoomMemory memory_;
+  const ProcessMemoryReader& reader_;
+  std::unique_ptr<Gpus> shared_;
+  bool is_of_host_ = false;
+  std::unique_ptr<GpuEvents> events_;
+  StepNumber ordered_ = 0;  // the last step with events, if has_ordered_
+  bool has_ordered_ = false;
+  bool are_shown_ = false;
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lays out a room's memory, and sleeps there.
+#include "collectives/node/room_memory.hpp"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+
+namespace lockstep::node {
+namespace {
+
+constexpr std::size_t page = 4096;
+
+// Waits for a word of memory to change, or wakes those that wait. Several processes may share the word.
+long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* limit) {
+  return ::syscall(SYS_futex, &word, what, value, limit, nullptr, 0);
+}
+
+}  // namespace
+
+// Slots lie an odd number of lines apart, so that equal places in them use different places of a cache.
+Layout::Layout(int members) {
+  constexpr std::size_t most = 256U << 10U;
+  constexpr std::size_t least = 16U << 10U;
+  constexpr std::size_t in_all = 64U << 20U;
+  constexpr std::size_t turns = 4;  // more data than the caches of a core hold
+  const auto n = static_cast<std::size_t>(members);
+  slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / page * page;
+  area = turns * slot;
+  stride = area + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
+  lines = sizeof(RoomHeader) + slot_ring * sizeof(StepArrivals) + n * sizeof(RoomMemberHeader);
+  pages = round_up(lines + n * line_ring * sizeof(Line), page);
+  slots = pages + n * line_ring * page_bytes;
+  bytes = round_up(slots + n * slot_ring * stride, page);
+}
+
+RoomMemory::RoomMemory(std::shared_ptr<std::byte> memory, int index, int size)
+    : memory_(std::move(memory)),
+      layout_(size),
+      index_(index),
+      size_(size),
+      lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
+      pages_(memory_.get() + layout_.pages),
+      slots_(memory_.get() + layout_.slots) {}
+
+void RoomHeader::wake_sleepers() {
+  wakes.fetch_add(1, std::memory_order_relaxed);
+  futex(wakes, FUTEX_WAKE, INT_MAX, nullptr);
+}
+
+void RoomHeader::sleep(std::int64_t nanoseconds) {
+  const std::uint32_t before = wakes.load(std::memory_order_relaxed);
+  asleep.fetch_add(1, std::memory_order_seq_cst);
+  const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+  futex(wakes, FUTEX_WAIT, before, &limit);
+  asleep.fetch_sub(1, std::memory_order_relaxed);
+}
+
+}  // namespace lockstep::node

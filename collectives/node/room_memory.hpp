@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Divides the memory in which the members of a node meet. Every member has places for the data of its steps there, in
+// rings that only it writes: lines, pages and slots. Nothing here knows which places are free; see StepRing.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace lockstep::node {
+
+using StepNumber = std::uint32_t;  // wraps around at 2^32
+// True if step a is k or a later one. Steps wrap, so the two must be less than 2^31 apart.
+constexpr bool reaches(StepNumber a, StepNumber k) { return static_cast<std::int32_t>(a - k) >= 0; }
+
+// Count the places in each member's rings of slots, and of lines and pages.
+inline constexpr StepNumber slot_ring = 4;
+inline constexpr StepNumber line_ring = 32;
+inline constexpr std::size_t cache_line = 64;    // bytes
+inline constexpr std::size_t page_bytes = 2048;  // bytes; small data for one member, or from one, lie in a page
+inline constexpr std::size_t line_size = 128;    // bytes: two cache lines, because processors fetch them in pairs
+
+// Returns the smallest multiple of `multiple` that is at least `number`.
+constexpr std::size_t round_up(std::size_t number, std::size_t multiple) {
+  return (number + multiple - 1) / multiple * multiple;
+}
+
+// Is one step of one member: its number, its call tag and up to 112 bytes of data.
+struct alignas(line_size) Line {
+  static constexpr std::size_t room = line_size - 2 * sizeof(std::uint64_t);
+  std::atomic<std::uint64_t> word;  // the step in the upper half, the call tag in the lower one
+  std::uint64_t extra;              // a number beside the data, such as a count of steps
+  std::byte payload[room];
+};
+static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
+
+// Belongs to one of the steps in the ring in which one member combines for all.
+struct StepArrivals {
+  alignas(line_size) std::atomic<std::uint32_t> arrived;
+  std::atomic<std::uint64_t> leader;  // the step in the upper half, the member that combines in the lower one
+  Line result;
+};
+
+// Is the part of the memory that concerns all members.
+struct alignas(line_size) RoomHeader {
+  std::atomic<std::uint32_t> asleep;    // the members that sleep
+  std::atomic<std::uint32_t> wakes;     // changes when a member wakes them
+  std::atomic<std::uint32_t> given_up;  // 1: a member called AccessGate::abandon()
+
+  // Wakes all members that sleep.
+  void wake_all() {
+    if (asleep.load(std::memory_order_relaxed) > 0) wake_sleepers();
+  }
+  // Sleeps until a member wakes all, at most this long. May return early, and late if it was woken at the very same
+  // time.
+  void sleep(std::int64_t nanoseconds);
+
+ private:
+  void wake_sleepers();
+};
+
+// Is the part that only one member writes, beside its rings.
+struct alignas(line_size) RoomMemberHeader {
+  std::atomic<std::uint32_t> busy;    // 1: it reaches into the memory of others
+  std::atomic<std::uint32_t> behind;  // the last step whose events it has queued waits for
+  std::atomic<std::uint32_t> left;    // 1: it has left, and waits for nothing any more
+};
+
+// Holds the division of a room's memory for some number of members. All values are in bytes; those that begin with
+// `lines` are offsets.
+struct Layout {
+  explicit Layout(int members);
+  std::size_t slot;    // data in a slot: 16 to 256 KiB, less with more members
+  std::size_t area;    // in which the data rotate; a number for every member lies behind it
+  std::size_t stride;  // from slot to slot
+  std::size_t lines;   // the headers lie before them
+  std::size_t pages;
+  std::size_t slots;
+  std::size_t bytes;  // of the whole room
+};
+
+// Knows the places in a room's memory, and which member this one is. It is a value; the memory lives as long as a copy.
+class RoomMemory {
+ public:
+  static constexpr std::size_t most_members = 256;  // a guess
+  static std::size_t bytes_for(int members) { return Layout(members).bytes; }
+  // Returns the size in bytes of the largest element that can be reduced there; 0: there are too many members.
+  static std::size_t most_element(int members) {
+    return static_cast<std::size_t>(members) > most_members
+               ? 0
+               : Layout(members).slot / static_cast<std::size_t>(members) / 4;
+  }
+  // Takes memory of bytes_for(size) bytes, which is the same for all members, begins as zeros and is kept alive by
+  // `memory`.
+  RoomMemory(std::shared_ptr<std::byte> memory, int index, int size);
+
+  int index() const { return index_; }
+  int size() const { return size_; }
+  const std::shared_ptr<std::byte>& owner() const { return memory_; }
+  std::size_t bytes() const { return layout_.bytes; }
+  // Returns the number of data bytes that fit into a slot.
+  std::size_t slot_bytes() const { return layout_.slot; }
+
+  // Return the places of a member's step.
+  Line& line(int member, StepNumber step) const { return lines_[line_at(member, step)]; }
+  std::byte* page(int member, StepNumber step) const { return pages_ + line_at(member, step) * page_bytes; }
+  // Returns a member's slot. Steps that have the same span, in bytes, rotate within the slot's area. New data then lie
+  // where the others read long ago, and their caches no longer hold that line. With span 0 the place stays.
+  std::byte* slot(int member, StepNumber step, std::size_t span) const {
+    return slot_at(member, step) + moved(step, span);
+  }
+  // Returns the numbers beside a slot, one for each member.
+  std::uint64_t* numbers(int member, StepNumber step) const {
+    return reinterpret_cast<std::uint64_t*>(slot_at(member, step) + layout_.area);
+  }
+  // All members meet in a step in which one combines, so a ring of four is as good as a longer one.
+  StepArrivals& arrivals(StepNumber step) const {
+    return reinterpret_cast<StepArrivals*>(memory_.get() + sizeof(RoomHeader))[step % slot_ring];
+  }
+  RoomHeader& header() const { return *reinterpret_cast<RoomHeader*>(memory_.get()); }
+  RoomMemberHeader& header_of(int member) const {
+    return reinterpret_cast<RoomMemberHeader*>(memory_.get() + sizeof(RoomHeader) +
+                                               slot_ring * sizeof(StepArrivals))[member];
+  }
+
+ private:
+  static std::size_t line_at(int member, StepNumber step) {
+    return static_cast<std::size_t>(member) * line_ring + step % line_ring;
+  }
+  std::byte* slot_at(int member, StepNumber step) const {
+    return slots_ + (static_cast<std::size_t>(member) * slot_ring + step % slot_ring) * layout_.stride;
+  }
+  std::size_t moved(StepNumber step, std::size_t span) const {
+    return span == 0 ? 0 : step / slot_ring % (layout_.area / span) * span;
+  }
+
+  std::shared_ptr<std::byte> memory_;
+  Layout layout_;
+  int index_;
+  int size_;
+  Line* lines_;
+  std::byte* pages_;
+  std::byte* slots_;
+};
+
+}  // namespace lockstep::node
