@@ -93,8 +93,6 @@ void Membership::make_engine(node::MemoryLineage lineage, bool has_gpus) {
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread,
-                                                              .is_seen = options_.is_watched,
-                                                              .is_watched = options_.is_watched,
                                                               .id = id,
                                                               .members = Members(topology_, ranks_)});
 }
