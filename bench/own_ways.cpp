@@ -70,7 +70,6 @@ CandidateMaker own_way(Communicator& world, std::string_view name) {
   CommunicatorOptions options = world.options();
   options.name = text(options.name, '/', name);
   if (name == "messages") options.node_memory = false;
-  if (name == "unwatched") options.is_watched = false;
   if (name == "checked") options.checksums = true;
   if (name == "reproducible") options.order = Order::reproducible;
   if (name == "as_is") options.wire = WireFormat::as_is;

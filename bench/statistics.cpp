@@ -17,9 +17,6 @@ namespace {
 
 constexpr double confidence = 0.95;
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Convert median deviations, or mean deviations, to the standard deviation of a normal distribution.
-constexpr double sigmas_of_median_deviation = 1.4826;
-constexpr double sigmas_of_mean_deviation = 1.2533;
 // The smallest and the largest of five samples hold the median with a probability of 93.75 % only.
 constexpr std::size_t enough_for_order_statistics = 6;
 
@@ -227,19 +224,6 @@ std::vector<bool> holm(std::span<const double> p_values, double alpha) {
     --left;
   }
   return rejected;
-}
-
-std::vector<double> robust_z(std::span<const double> values) {
-  std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
-  const double median = quantile(sorted, 0.5);
-  constexpr double floor = 1e-3;
-  double scale = std::max(sigmas_of_median_deviation * median_of(distances(sorted, median)), floor * std::abs(median));
-  if (scale == 0) scale = sigmas_of_mean_deviation * mean_of(distances(sorted, median));
-  std::vector<double> all;
-  all.reserve(values.size());
-  for (const double value : values) all.push_back(scale > 0 ? (value - median) / scale : 0);
-  return all;
 }
 
 double student_p(double t, std::size_t degrees_of_freedom) {

@@ -40,10 +40,6 @@ double half_width(const Interval& interval, double value);
 // (Holm).
 std::vector<bool> holm(std::span<const double> p_values, double alpha);
 
-// Returns the distance of each value above the median, in robust standard deviations. Deviations below a thousandth of
-// the median count as none. Without that floor, equal links with one clock tick between them would look broken.
-std::vector<double> robust_z(std::span<const double> values);
-
 // Returns the probability that Student's t is at least so far from zero, on either side.
 double student_p(double t, std::size_t degrees_of_freedom);
 

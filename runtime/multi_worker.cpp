@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the strategy of several processes: its replicas are ranks, or threads of ranks.
+#include <algorithm>
 #include <array>
 #include <numeric>
 

@@ -2,7 +2,6 @@
 // Holds a replica's part of a variable, in the memory of its GPU if it has one. The host then works on copies.
 #pragma once
 
-#include <algorithm>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -41,7 +40,7 @@ class ReplicaStorage {
   // Replaces the elements. The number of elements must be equal.
   void assign(const Tensor<T>& value) {
     if (is_here_)
-      std::copy(value.begin(), value.end(), here_.begin());
+      copy_elements(value.data(), value.size(), here_.data());
     else
       there_.copy_from(value.span());
   }

@@ -3,7 +3,6 @@
 // Included by runtime/replica_context.hpp.
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>
@@ -21,7 +20,8 @@ using EncodedRows = std::array<std::int64_t, std::tuple_size_v<EncodedShape> + 1
 template <class T>
 EncodedRows rows_of(const IndexedSlices<T>& slices) {
   EncodedRows words{};
-  std::ranges::copy(encode_shape(slices.dense_shape()), words.begin());
+  const EncodedShape shape = encode_shape(slices.dense_shape());
+  for (std::size_t i = 0; i < shape.size(); ++i) words[i] = shape[i];
   words.back() = static_cast<std::int64_t>(slices.indices().size());
   return words;
 }
@@ -55,8 +55,7 @@ IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_
   Tensor<T> values(whole.shape().with(0, static_cast<std::int64_t>(indices.size())));
   const std::size_t size = whole.shape().inside(0);
   for (std::size_t i = 0; i < indices.size(); ++i)
-    std::copy_n(whole.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(indices[i]) * size), size,
-                values.begin() + static_cast<std::ptrdiff_t>(i * size));
+    copy_elements(whole.data() + static_cast<std::size_t>(indices[i]) * size, size, values.data() + i * size);
   return {std::move(values), std::move(indices), whole.shape()};
 }
 

@@ -3,7 +3,6 @@
 // runtime/variable.hpp.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -92,8 +91,11 @@ void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::strin
   const CallerContext who = mine.caller_context(call);
   const bool only_of_one = how == UpdateOp::min || how == UpdateOp::max || how == UpdateOp::assign;
   mine.rules().check_scatter(call, only_of_one, who.kind == CallerKind::replica && mine.replicas() > 1);
-  if (how == UpdateOp::divide && !detail::is_fractional_number<T> && std::ranges::count(rows.values(), T{}) > 0)
-    detail::refuse_change("division of an integer by zero");  // Checks this before it changes anything.
+  if (how == UpdateOp::divide && !detail::is_fractional_number<T>) {
+    for (const T& divisor : rows.values()) {  // Checks all before it changes anything.
+      if (divisor == T{}) detail::refuse_change("division of an integer by zero");
+    }
+  }
   switch (who.kind) {
     case CallerKind::all:
       return set_all(how, rows);

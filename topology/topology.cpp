@@ -134,6 +134,9 @@ std::span<const int> Topology::ranks_of_node(int node) const {
   return std::span(order_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
 }
 
+// Here, because the comparisons of all parts would be compiled with every program otherwise.
+bool Topology::operator==(const Topology& other) const { return parts_ == other.parts_; }
+
 bool Topology::equal_nodes() const {
   for (int node = 1; node < node_count(); ++node) {
     if (ranks_of_node(node).size() != ranks_of_node(0).size()) return false;

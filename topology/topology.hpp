@@ -147,7 +147,7 @@ class Topology {
   static Topology from_bytes(std::span<const std::byte> bytes);
 
   // Compares the pictures, not the measurements.
-  bool operator==(const Topology& other) const { return parts_ == other.parts_; }
+  bool operator==(const Topology& other) const;
 
  private:
   template <class T>

@@ -33,9 +33,6 @@ struct CommunicatorOptions {
   std::string table_name = "the plan table";
   // Limits the time for which a call waits for other members. Zero: LOCKSTEP_TIMEOUT applies.
   Duration timeout = {};
-  // True if `lockstep stat` can read the calls from outside, and blocking calls time out with the names of missing
-  // ranks. False exists to measure the cost of both (`lockstep bench --baseline unwatched`).
-  bool is_watched = true;
   // True if messages carry checksums, as with LOCKSTEP_CHECKSUMS=1. A byte that changes on its way is then an error
   // (LOCKSTEP-E029). All members need the same value.
   bool checksums = false;

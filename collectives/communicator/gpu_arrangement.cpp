@@ -60,8 +60,7 @@ void GpuArrangement::make(int device, const Origin& origin) {
     return;
   }
   const std::size_t nodes = by_node().groups().size();
-  spans_nodes_ = 1 < nodes && nodes < members;
-  if (spans_nodes_)
+  if (1 < nodes && nodes < members)
     join_across(device, origin);
   else
     nccl_.join(device, origin);
@@ -101,10 +100,6 @@ void GpuArrangement::join_across(int device, const Origin& origin) {
   members_.exchange().log().warn(text("NCCL does not reach all nodes of \"", members_.options().name,
                                       "\", so it is used within each of them", why.empty() ? "" : ": ", why));
   make_levels(by_node(), false, device);
-}
-
-void GpuArrangement::add_levels() {
-  or_break(members_, [&] { make_levels(by_node(), false, nccl_.device()); });
 }
 
 // Makes the two levels. Members that share a GPU combine there, and one of each GPU uses NCCL to the others. Members

@@ -28,8 +28,6 @@ class GpuArrangement {
   bool is_made() const { return nccl_.is_made() || levels_ != nullptr; }
   // True if GPUs may run calls of this communicator.
   bool may_run() const { return asked_bytes_ != DevicePath::never; }
-  // True if members are on several nodes, and some node has several members.
-  bool spans_nodes() const { return spans_nodes_; }
   // True if data on this device can take the path that the members have found.
   bool fits(int device) const;
   // True if the call may run on GPUs, as far as is known before members ask each other.
@@ -40,8 +38,6 @@ class GpuArrangement {
   void choose_path(GpuCall& call, const Origin& origin);
   // Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
   void make(int device, const Origin& origin);
-  // Adds levels to NCCL's group of members on several nodes.
-  void add_levels();
   // Ends the levels, also after a failed call: members that wait inside for this one are told.
   void end_levels() noexcept;
 
@@ -56,7 +52,6 @@ class GpuArrangement {
   std::size_t& asked_bytes_;
   NcclGroup nccl_{members_};
   std::unique_ptr<GpuLevels> levels_;
-  bool spans_nodes_ = false;
 };
 
 }  // namespace lockstep::detail

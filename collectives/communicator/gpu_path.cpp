@@ -62,8 +62,7 @@ GpuPath::GpuPath(Membership& members, CommunicatorFactory& factory)
     : members_(members),
       arrangement_(members, factory, asked_bytes_),
       streams_(members, arrangement_.nccl()),
-      votes_(members, arrangement_),
-      trials_(members, arrangement_) {
+      votes_(members, arrangement_) {
   if (members.all_have_gpus()) asked_bytes_ = asked_from / static_cast<std::size_t>(members.size());
 }
 
@@ -159,10 +158,7 @@ bool GpuPath::begin(const BoundCall& bound_call, DeviceProgress& progress) {
   const GpuCall& call = gpu_call_of(*bound_call.gpus);
   find_path(bound_call);
   if (call.path == GpuCall::Path::host) return false;
-  Trial* const trial = call.path == GpuCall::Path::nccl ? trials_.trial_of(bound_call) : nullptr;
-  if (trial != nullptr)
-    run_in_turn(*trial, bound_call, progress);
-  else if (call.path == GpuCall::Path::levels)
+  if (call.path == GpuCall::Path::levels)
     run_levels(bound_call, progress.behind);
   else
     arrangement_.nccl().begin(call.steps, bound_call, progress);
@@ -174,7 +170,7 @@ bool GpuPath::joins(const BoundCall& bound_call) {
   if (!bound_call.gpus) return false;
   find_path(bound_call);
   const GpuCall& call = gpu_call_of(*bound_call.gpus);
-  if (call.path != GpuCall::Path::nccl || trials_.trial_of(bound_call) != nullptr) return false;
+  if (call.path != GpuCall::Path::nccl) return false;
   joined_.insert(joined_.end(), call.steps.begin(), call.steps.end());
   return true;
 }
@@ -231,17 +227,6 @@ void GpuPath::run_levels(const BoundCall& bound_call, const StreamMarks& behind)
   });
 }
 
-void GpuPath::run_in_turn(Trial& trial, const BoundCall& bound_call, DeviceProgress& progress) {
-  const Duration begun = trials_.begin(bound_call.call.origin);
-  if (trial.way() == 1) {
-    run_levels(bound_call, progress.behind);
-  } else {
-    arrangement_.nccl().begin(gpu_call_of(*bound_call.gpus).steps, bound_call, progress);
-    wait(progress, bound_call.call.origin);
-  }
-  trials_.end(trial, begun, bound_call);
-}
-
 int GpuPath::packing_device(const CallRequest& whole, std::span<const CallRequest> tensors,
                             const std::function<std::shared_ptr<const Plan>()>& plan) {
   int device = GpuCall::anywhere;
@@ -289,9 +274,6 @@ void GpuPath::end() noexcept {
   streams_.end();
 }
 
-void GpuPath::keep_memory() {
-  votes_.keep_memory();
-  trials_.keep_memory();
-}
+void GpuPath::keep_memory() { votes_.keep_memory(); }
 
 }  // namespace lockstep::detail

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "collectives/communicator/device_votes.hpp"
+#include "collectives/communicator/gpu_arrangement.hpp"
 #include "collectives/communicator/gpu_streams.hpp"
-#include "collectives/communicator/path_trials.hpp"
 
 namespace lockstep::detail {
 
@@ -47,7 +47,6 @@ class GpuPath final : public DevicePath {
   void find_path(const BoundCall& bound_call);
   void refuse_if_captured(const BoundCall& bound_call);
   bool joins(const BoundCall& bound_call);
-  void run_in_turn(Trial& trial, const BoundCall& bound_call, DeviceProgress& progress);
   void run_levels(const BoundCall& bound_call, const StreamMarks& behind);
   bool works_on(int device, const CallRequest& whole, const Plan& plan) const;
   std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how, const Origin& origin);
@@ -56,7 +55,6 @@ class GpuPath final : public DevicePath {
   GpuArrangement arrangement_;
   GpuStreams streams_;
   DeviceVotes votes_;
-  PathTrials trials_;
   std::vector<nccl::NcclCall> joined_;  // Holds calls started at once that NCCL does as one operation.
 };
 

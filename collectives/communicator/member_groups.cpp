@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides members into groups, and chooses the faster of two ways.
+// Divides members into groups.
 #include "collectives/communicator/member_groups.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <chrono>
 
 namespace lockstep::detail {
 
@@ -51,18 +49,6 @@ std::vector<int> MemberGroups::by_place() const {
     }
   }
   return all;
-}
-
-bool Trial::took(Duration time) {
-  nanoseconds_.push_back(static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count()));
-  return nanoseconds_.size() == turns;
-}
-
-void Trial::conclude(std::span<const std::uint64_t> longest) {
-  std::array<std::uint64_t, 2> best{~std::uint64_t{0}, ~std::uint64_t{0}};
-  for (std::size_t turn = 2; turn < longest.size(); ++turn) best[turn % 2] = std::min(best[turn % 2], longest[turn]);
-  better_ = best[1] < best[0] ? 1 : 0;
-  is_over_ = true;
 }
 
 }  // namespace lockstep::detail

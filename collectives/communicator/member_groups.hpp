@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups members by nearness, and compares two ways of running the same calls. Pure.
+// Groups members by nearness. Pure.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
-
-#include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 
@@ -41,28 +38,6 @@ class MemberGroups {
   };
   std::vector<std::vector<int>> groups_;
   std::vector<GroupPosition> places_;
-};
-
-// Tries two ways of running the same calls by turns. The first turn of each is not counted, since it includes set-up.
-// Its state is equal on all members.
-class Trial {
- public:
-  // Is the number of turns of both ways together. A guess.
-  static constexpr std::size_t turns = 6;
-
-  bool is_over() const { return is_over_; }
-  // Returns 0 or 1: the way to try next, or the faster one.
-  int way() const { return is_over_ ? better_ : static_cast<int>(nanoseconds_.size() % 2); }
-  // Records the time of this member's turn. Returns true after the last turn.
-  bool took(Duration time);
-  const std::vector<std::uint64_t>& nanoseconds() const { return nanoseconds_; }
-  // Chooses the faster way. `longest` has the longest time of any member for each turn.
-  void conclude(std::span<const std::uint64_t> longest);
-
- private:
-  std::vector<std::uint64_t> nanoseconds_;
-  bool is_over_ = false;
-  int better_ = 0;
 };
 
 }  // namespace lockstep::detail

@@ -89,8 +89,6 @@ void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker
                                                               .log = exchange_->log(),
                                                               .name = options_.name,
                                                               .progress_thread = options_.progress_thread,
-                                                              .is_seen = options_.is_watched,
-                                                              .is_watched = options_.is_watched,
                                                               .id = id,
                                                               .members = Members(topology_, std::move(ranks))});
 }

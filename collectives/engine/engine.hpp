@@ -23,8 +23,6 @@ struct EngineOptions {
   bool progress_thread = false;
   // If true, `lockstep stat` shows this communicator.
   bool is_seen = true;
-  // If true, a wait asks and names the missing ranks, and ends at its limit. If false, it lasts forever.
-  bool is_watched = true;
   // Identifies the communicator: the same on all members, and no other communicator has it.
   std::uint64_t id = 0;
   // Says where the members run, for errors and `lockstep stat`.
@@ -47,8 +45,7 @@ class Engine {
   Engine(World world, Options options)
       : world_(std::move(world)),
         core_(world_.transport(), identity_of(world_, options), options.patience, std::move(options.log),
-              room_of(world_), looks_of(world_), options.is_seen),
-        is_watched_(options.is_watched) {
+              room_of(world_), looks_of(world_), options.is_seen) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (World::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
   }
@@ -184,7 +181,7 @@ class Engine {
       }
       if (turns % turns_between_looks == turns_between_looks - 1) {
         if constexpr (World::runs_progress_hooks) run_progress_hooks(1);
-        if (is_watched_) core_.watch(ticket, world_.now());
+        core_.watch(ticket, world_.now());
       }
       if constexpr (requires { world_.idle(turns, true); })
         world_.idle(turns++, core_.operations().is_meeting());
@@ -241,7 +238,6 @@ class Engine {
   World world_;
   Core core_;
   EngineGuard guard_;
-  bool is_watched_;
   bool closed_ = false;
   std::optional<ProgressThread> thread_;
   std::optional<ProgressHook> hook_;

@@ -4,9 +4,11 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/security/credentials.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <future>
 #include <mutex>
 #include <set>
 
@@ -17,6 +19,17 @@
 
 namespace lockstep::rpc {
 namespace {
+
+class PromisedReply final : public detail::ReplyFuture {
+ public:
+  bool wait_for(Duration time) const override { return future_.wait_for(time) == std::future_status::ready; }
+  const detail::Reply& get() const override { return future_.get(); }
+  void set(detail::Reply reply) { promise_.set_value(std::move(reply)); }
+
+ private:
+  std::promise<detail::Reply> promise_{};
+  std::shared_future<detail::Reply> future_ = promise_.get_future().share();
+};
 
 // Is a call under way. It lives until gRPC has reported its end.
 struct PendingCall {
@@ -31,7 +44,7 @@ struct PendingCall {
   grpc::ByteBuffer reply{};
   detail::CallIdentity identity{};  // Is set if there is a key.
   detail::Nonce nonce{};
-  std::promise<detail::Reply> promise{};
+  std::shared_ptr<PromisedReply> promised = std::make_shared<PromisedReply>();
 };
 
 Error error_of(const grpc::Status& status, const std::string& what, Duration timeout) {
@@ -250,16 +263,16 @@ void Client::Parts::complete(PendingCall* call, const grpc::Status& status) {
     }
     if (!is_ending) return ask(call);
   }
-  call->promise.set_value(reply_of(*call, seal.get(), status, what(*call), options.timeout));
+  call->promised->set(reply_of(*call, seal.get(), status, what(*call), options.timeout));
   const std::lock_guard lock(mutex);
   calls.erase(call);
   delete call;
   completed.notify_all();
 }
 
-std::shared_future<detail::Reply> Client::start(const std::string& name, const Bytes& arguments) {
+std::shared_ptr<const detail::ReplyFuture> Client::start(const std::string& name, const Bytes& arguments) {
   auto made = std::make_unique<PendingCall>(name, arguments);
-  std::shared_future<detail::Reply> future = made->promise.get_future().share();
+  std::shared_ptr<const detail::ReplyFuture> future = made->promised;
   parts_->set_contexts(*made);
   PendingCall* const call = made.get();
   {

@@ -40,6 +40,8 @@ Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Client::~Client() = default;
 const std::string& Client::address() const { refuse(); }
 Duration Client::limit() const { refuse(); }
-std::shared_future<detail::Reply> Client::start(const std::string& /*name*/, const Bytes& /*arguments*/) { refuse(); }
+std::shared_ptr<const detail::ReplyFuture> Client::start(const std::string& /*name*/, const Bytes& /*arguments*/) {
+  refuse();
+}
 
 }  // namespace lockstep::rpc

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <functional>
-#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +28,16 @@ namespace detail {
 struct Reply {
   Bytes bytes;
   std::optional<Error> error;
+};
+
+// Is the answer of a call, which may still be under way. Several threads may wait for it.
+class ReplyFuture {
+ public:
+  virtual ~ReplyFuture() = default;
+  // True if the answer is there. Waits for it, at most `time`.
+  virtual bool wait_for(Duration time) const = 0;
+  // Waits for the answer, which lives as long as this object.
+  virtual const Reply& get() const = 0;
 };
 
 }  // namespace detail
@@ -102,13 +111,13 @@ class RpcServer {
 template <class R>
 class StatusOrResult {
  public:
-  // Takes the future of the answer. get_value() waits at most `limit`; zero means no limit. The third argument names
+  // Takes the answer. get_value() waits at most `limit`; zero means no limit. The third argument names
   // the call in messages.
-  explicit StatusOrResult(std::shared_future<detail::Reply> reply, Duration limit = {}, std::string what = {})
+  explicit StatusOrResult(std::shared_ptr<const detail::ReplyFuture> reply, Duration limit = {}, std::string what = {})
       : reply_(std::move(reply)), limit_(limit), what_(std::move(what)) {}
 
   // True if the call is over. Waits for that, at most `time`.
-  bool wait_for(Duration time) const { return reply_.wait_for(time) == std::future_status::ready; }
+  bool wait_for(Duration time) const { return reply_->wait_for(time); }
   // True if the call succeeded. Waits for its end.
   bool is_ok() const { return !get_error(); }
   // Returns the error of the call, or nothing if it succeeded. Waits for its end.
@@ -125,7 +134,7 @@ class StatusOrResult {
     if (limit_ > Duration{} && !wait_for(limit_))
       throw Error(Code::stall, text(what_, " has no answer after ", format_duration(limit_)),
                   "check the server; ClientOptions::timeout sets the limit");
-    const detail::Reply& reply = reply_.get();
+    const detail::Reply& reply = reply_->get();
     if (reply.error) throw *reply.error;
     if constexpr (std::is_void_v<R>)
       decode<std::tuple<>>(reply.bytes);
@@ -134,7 +143,7 @@ class StatusOrResult {
   }
 
  private:
-  std::shared_future<detail::Reply> reply_;
+  std::shared_ptr<const detail::ReplyFuture> reply_;
   Duration limit_;
   std::string what_;
 };
@@ -183,7 +192,7 @@ class Client {
   template <class A>
   using decayed = std::conditional_t<std::is_convertible_v<A, std::string_view>, std::string, std::decay_t<A>>;
   explicit Client(std::unique_ptr<Parts> parts);
-  std::shared_future<detail::Reply> start(const std::string& name, const Bytes& arguments);
+  std::shared_ptr<const detail::ReplyFuture> start(const std::string& name, const Bytes& arguments);
   // Returns the limit for waiting callers. gRPC itself ends a call in time, unless the time of day is set back
   // meanwhile.
   Duration limit() const;

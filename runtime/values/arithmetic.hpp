@@ -2,7 +2,7 @@
 // Defines arithmetic on single elements of every type. 16-bit floats are computed in float. Pure.
 #pragma once
 
-#include <cmath>
+#include <bit>
 #include <concepts>
 #include <cstdint>
 #include <type_traits>
@@ -51,13 +51,18 @@ T calculate(const T& a, const T& b, F&& function) {
   return static_cast<T>(function(static_cast<C>(a), static_cast<C>(b)));
 }
 
+// True for a float whose sign bit is set, also for -0. std::signbit would bring all of <cmath> to every program.
+template <std::floating_point T>
+bool is_negative(T a) {
+  return std::bit_cast<std::int64_t>(static_cast<double>(a)) < 0;
+}
 // Orders elements as the collectives do: NaN stays NaN, and -0 is less than 0.
 template <class T>
 bool is_less(const T& a, const T& b) {
   if constexpr (is_small_float<T>) {
     return is_less(static_cast<float>(a), static_cast<float>(b));
   } else if constexpr (std::is_floating_point_v<T>) {
-    if (a == b) return std::signbit(a) && !std::signbit(b);
+    if (a == b) return is_negative(a) && !is_negative(b);
     return a < b;
   } else {
     return a < b;
@@ -67,9 +72,9 @@ bool is_less(const T& a, const T& b) {
 template <class T>
 bool is_nan(const T& a) {
   if constexpr (is_small_float<T>)
-    return std::isnan(static_cast<float>(a));
+    return is_nan(static_cast<float>(a));
   else if constexpr (std::is_floating_point_v<T>)
-    return std::isnan(a);
+    return a != a;
   else
     return false;
 }

@@ -3,7 +3,6 @@
 // for minima. Pure.
 #pragma once
 
-#include <algorithm>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -81,14 +80,7 @@ Tensor<T> fold(ReduceOp op, const Tensor<T>& tensor, int axis) {
 }
 
 // Returns the axes from the last to the first, so that removing one keeps the numbers of the others.
-inline std::vector<int> folded_axes(const TensorShape& shape, const std::vector<int>& axes) {
-  std::vector<int> all;
-  all.reserve(axes.size());
-  for (const int axis : axes) all.push_back(shape.find(axis));
-  std::sort(all.begin(), all.end(), std::greater<>());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
-  return all;
-}
+std::vector<int> folded_axes(const TensorShape& shape, const std::vector<int>& axes);
 
 // Removes several axes, with intermediate results of type Wide.
 template <class Wide, class T>

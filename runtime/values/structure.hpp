@@ -10,7 +10,6 @@
 #include <tuple>
 #include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "runtime/values/per_replica.hpp"
@@ -280,13 +279,11 @@ auto regroup_map(std::deque<T>& all) {
   return whole;
 }
 
-// Unites the replicas' structures into one of the same form with PerReplica leaves. A std::monostate stays one, and a
-// shared object stays itself. Throws Error usage if the structures differ.
+// Unites the replicas' structures into one of the same form with PerReplica leaves. An empty type, as std::monostate,
+// and a shared object stay themselves. Throws Error usage if the structures differ.
 template <class T>
 auto regroup(std::deque<T> all) {
-  if constexpr (std::is_same_v<T, std::monostate>) {
-    return std::monostate();
-  } else if constexpr (IsSharedObject<T>) {
+  if constexpr (IsSharedObject<T>) {
     return SharedObject<T>::unite(all);
   } else if constexpr (TupleLike<T>) {
     return [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
@@ -297,6 +294,8 @@ auto regroup(std::deque<T> all) {
     return regroup_list(all);
   } else if constexpr (MapLike<T>) {
     return regroup_map(all);
+  } else if constexpr (std::is_empty_v<T>) {
+    return T(std::move(all.front()));
   } else {
     return PerReplica<T>(std::move(all));
   }

@@ -3,8 +3,8 @@
 // Collectives take it like any range. It offers no arithmetic. Pure.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <ostream>
 #include <span>
@@ -21,18 +21,27 @@ namespace lockstep {
 
 namespace detail {
 
+// Copies elements. The ranges must not overlap.
+template <class T>
+void copy_elements(const T* from, std::size_t count, T* to) {
+  static_assert(std::is_trivially_copyable_v<T>, "lockstep: a tensor's elements are numbers");
+  if (count > 0) std::memcpy(to, from, count * sizeof(T));
+}
+
 // Owns a fixed number of elements. A std::vector would pack bool.
 template <class T>
 class Elements {
  public:
-  Elements(std::size_t size, T fill) : size_(size), data_(new T[size]) { std::fill_n(data(), size, fill); }
-  Elements(const T* from, std::size_t size) : size_(size), data_(new T[size]) { std::copy_n(from, size, data()); }
+  Elements(std::size_t size, T fill) : size_(size), data_(new T[size]) {
+    for (std::size_t i = 0; i < size; ++i) data_[i] = fill;
+  }
+  Elements(const T* from, std::size_t size) : size_(size), data_(new T[size]) { copy_elements(from, size, data()); }
   Elements(const Elements& other) : Elements(other.data(), other.size()) {}
   Elements(Elements&& other) noexcept : size_(std::exchange(other.size_, 0)), data_(std::move(other.data_)) {}
   // Keeps the memory if the number stays the same.
   Elements& operator=(const Elements& other) {
     if (size_ == other.size_)
-      std::copy_n(other.data(), size_, data());
+      copy_elements(other.data(), size_, data());
     else
       *this = Elements(other);
     return *this;
@@ -93,7 +102,11 @@ class Tensor {
     return *values_.data();
   }
   bool operator==(const Tensor& other) const {
-    return shape_ == other.shape_ && std::equal(begin(), end(), other.begin());
+    if (shape_ != other.shape_) return false;
+    for (std::size_t i = 0; i < size(); ++i) {
+      if (!((*this)[i] == other[i])) return false;
+    }
+    return true;
   }
 
  private:
@@ -135,7 +148,7 @@ Tensor<T> join(const std::vector<Tensor<T>>& parts, int axis) {
   for (const Tensor<T>& part : parts) {
     const std::size_t each = static_cast<std::size_t>(part.shape()[axis]) * part.shape().inside(axis);
     for (std::size_t i = 0, end = part.shape().outside(axis); i < end; ++i)
-      std::copy_n(part.begin() + i * each, each, whole.begin() + i * stride + at);
+      detail::copy_elements(part.begin() + i * each, each, whole.begin() + i * stride + at);
     at += each;
   }
   return whole;

@@ -269,24 +269,6 @@ TEST(Holm, ByHand) {
   EXPECT_TRUE(holm({}, 0.05).empty());
 }
 
-TEST(RobustZ, FindsTheSlowLink) {
-  const std::vector<double> all = robust_z(std::vector<double>{10, 11, 9, 10.5, 9.5, 30});
-  // Median 10.25, deviations 0.25 0.25 0.75 0.75 1.25 19.75, of which the median is 0.75.
-  EXPECT_NEAR(all[5], 19.75 / (1.4826 * 0.75), 1e-9);
-  EXPECT_NEAR(all[2], -1.25 / (1.4826 * 0.75), 1e-9);
-}
-
-TEST(RobustZ, HasAFloor) {
-  EXPECT_EQ(robust_z(std::vector<double>{4, 4, 4}), (std::vector<double>{0, 0, 0}));
-  EXPECT_EQ(robust_z(std::vector<double>{0, 0}), (std::vector<double>{0, 0}));
-  EXPECT_TRUE(robust_z({}).empty());
-  const std::vector<double> tick = robust_z(std::vector<double>{10, 10, 10, 10, 10.001, 20});
-  EXPECT_NEAR(tick[4], 0.1, 1e-6);
-  EXPECT_NEAR(tick[5], 1000, 1e-6);
-  const std::vector<double> of_nothing = robust_z(std::vector<double>{0, 0, 0, 1});
-  EXPECT_NEAR(of_nothing[3], 1 / (1.2533 * 0.25), 1e-9);
-}
-
 TEST(Student, AgreesWithTheTables) {
   EXPECT_NEAR(student_t(0.05, 1), 12.7062, 1e-4);
   EXPECT_NEAR(student_t(0.05, 2), 4.3027, 1e-4);

@@ -6,7 +6,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "bench/gpu_numbers.hpp"
+#include "tests/gpu/judge_numbers.hpp"
 
 int main(int argc, char** argv) {
   using namespace lockstep::bench;

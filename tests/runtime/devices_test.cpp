@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Devices by name, and where the threads of replicas are.
+#include <algorithm>
+
 #include "runtime/devices.hpp"
 
 #include <gtest/gtest.h>

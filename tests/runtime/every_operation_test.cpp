@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operations that a program chooses, and slices that are many, under every strategy and layout.
+#include <algorithm>
 #include <cmath>
 
 #include "runtime/extended.hpp"

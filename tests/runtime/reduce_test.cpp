@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <variant>
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"

@@ -3,6 +3,7 @@
 // replicas, in memory that the node shares and by messages.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 

@@ -70,7 +70,7 @@ const std::vector<Option>& bench_option_list() {
       {"baseline", 0, "NAME",
        "Competitor that takes turns with Lockstep; may be given several times (default: mpi). mpi, mpi:best, memcpy, "
        "none, or file:EARLIER.json, which is not measured again. Lockstep's own variants: reproducible, symmetric, "
-       "messages, checked, unwatched (by `lockstep stat`), as_is (with --wire). With --device gpu (default: nccl): "
+       "messages, checked, as_is (with --wire). With --device gpu (default: nccl): "
        "nccl (NCCL's own operation), host (Lockstep on host buffers), symmetric (Lockstep in memory of "
        "allocate_on_gpu), mpi and mpi:best (the MPI library with copies down and up), none."},
       {"seconds", 0, "S", "Longest time for a row, in seconds (default: 1)."},
@@ -211,8 +211,7 @@ BenchOptions bench_options_of(const ParsedOptions& parsed, const std::vector<std
     else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
       throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
                   "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, "
-                  "checked, unwatched "
-                  "and as_is");
+                  "checked and as_is");
   }
   return bench_options;
 }
@@ -385,7 +384,7 @@ Exit run_bench(const ParsedOptions& parsed) {
   const auto mpi = against_mpi(session, shared, baselines, bench_options, run);
   if (device == "gpu") put_on_gpus(world, baselines, bench_options, run);
   if (has("memcpy")) bench_options.baselines.emplace_back("memcpy", copy_candidate);
-  for (const std::string_view name : {"reproducible", "symmetric", "messages", "checked", "unwatched", "as_is"}) {
+  for (const std::string_view name : {"reproducible", "symmetric", "messages", "checked", "as_is"}) {
     if (has(name) && !bench_options.gpu) bench_options.baselines.emplace_back(name, bench::own_way(world, name));
   }
   end_early_on_signals();

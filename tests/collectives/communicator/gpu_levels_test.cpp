@@ -15,7 +15,6 @@ namespace lockstep::test {
 namespace {
 
 using detail::MemberGroups;
-using detail::Trial;
 
 MemberGroups arranged(std::vector<int> numbers) { return MemberGroups(numbers); }
 
@@ -69,22 +68,6 @@ TEST(Arrangements, AreAlignedWhereTheBalancedTreeIsTheSame) {
   EXPECT_FALSE(arranged({0, 0, 0, 1, 1}).is_aligned());
   EXPECT_FALSE(arranged({0, 1, 1}).is_aligned());
   EXPECT_FALSE(arranged({0, 1, 0, 1}).is_aligned());
-}
-
-TEST(Trials, FindTheFasterWay) {
-  for (const int faster : {0, 1}) {
-    Trial trial;
-    for (std::size_t turn = 0; turn < Trial::turns; ++turn) {
-      EXPECT_EQ(trial.way(), static_cast<int>(turn % 2));
-      const bool is_first = turn < 2;  // which is not counted
-      const bool is_fast = (static_cast<int>(turn % 2) == faster) != is_first;
-      EXPECT_EQ(trial.took(std::chrono::microseconds(is_fast ? 10 + static_cast<int>(turn) : 100)),
-                turn + 1 == Trial::turns);
-    }
-    trial.conclude(trial.nanoseconds());
-    EXPECT_TRUE(trial.is_over());
-    EXPECT_EQ(trial.way(), faster);
-  }
 }
 
 class GpuLevels : public OwnGpus {};
@@ -235,32 +218,6 @@ TEST_P(LayoutsOfGpus, ServeStreamsPlansAndBatches) {
     for (const auto& each : tensors) EXPECT_EQ(on_host(each), std::vector<float>(each.size(), mean));
     EXPECT_EQ(on_host(told), counting(count, members - 1));
   });
-}
-
-// NCCL alone, and by levels, are tried in turns: then all keep to the faster one.
-TEST_F(GpuLevels, KeepToTheWayThatWasFaster) {
-  constexpr int more = 4;
-  constexpr int alone = 4;
-  constexpr int by_levels = 8;  // in a node they scatter and gather
-  for (const bool is_slow_alone : {true, false}) {
-    const int before = nccl().operations();
-    nccl().slow_down(is_slow_alone ? 4 : 2, std::chrono::milliseconds(20));
-    with_layout({"nodes", {0, 1, 2, 3}, {2, 2}}, [&](Communicator& world, int device) {
-      DeviceVector<int> mine(count, device);
-      PreparedCall plan = world.plan_all_reduce(mine, sum);
-      for (std::size_t turn = 0; turn < Trial::turns + more; ++turn) {
-        mine.copy_from(counting(count, world.rank()));
-        if (turn % 2 == 0)
-          world.all_reduce(mine, sum);
-        else
-          plan.run();
-        EXPECT_EQ(on_host(mine), sum_of(4));
-      }
-      EXPECT_EQ(plan.algorithm(), is_slow_alone ? "nccl by levels" : "nccl");
-    });
-    const int by_turns = static_cast<int>(Trial::turns / 2) * (alone + by_levels);
-    EXPECT_EQ(nccl().operations() - before, by_turns + more * (is_slow_alone ? by_levels : alone));
-  }
 }
 
 TEST_F(GpuLevels, AreUsedWhereNcclDoesNotReachOtherNodes) {

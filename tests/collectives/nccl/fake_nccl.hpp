@@ -73,11 +73,6 @@ class FakeNccl final : public nccl::NcclInterface {
   static void fail_after(int more);
   // A group that is under way fails on all members, as a link that breaks does.
   void break_all();
-  // Collectives among so many take so long.
-  void slow_down(int members, std::chrono::milliseconds time) {
-    slow_time_ = time;
-    slow_members_ = members;
-  }
   // Who leaves does not come to an end of it before it is let go.
   void hold(bool holds) { holds_ = holds; }
 
@@ -101,8 +96,6 @@ class FakeNccl final : public nccl::NcclInterface {
   std::atomic<int> operations_ = 0;
   std::atomic<int> living_ = 0;
   std::atomic<bool> holds_ = false;
-  std::atomic<int> slow_members_ = 0;
-  std::atomic<std::chrono::milliseconds> slow_time_;
 };
 
 }  // namespace lockstep::test

@@ -6,6 +6,7 @@
 #include <complex>
 #include <limits>
 #include <sstream>
+#include <variant>
 
 #include "runtime/values/fold.hpp"
 #include "runtime/values/slices.hpp"

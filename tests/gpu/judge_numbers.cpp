@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the targets for GPUs, reads the files with the measured numbers, and prints the verdicts.
-#include "bench/gpu_numbers.hpp"
+#include "tests/gpu/judge_numbers.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What was measured on a GPU, judged: met, missed, or not measurable and why.
-#include "bench/gpu_numbers.hpp"
+#include "tests/gpu/judge_numbers.hpp"
 
 #include <gtest/gtest.h>
 
