@@ -137,17 +137,6 @@ TEST(CrossDeviceOps, OfOnesOwnAreCalled) {
   EXPECT_EQ(v.read().item(), 3);
 }
 
-TEST(CrossDeviceOps, AccumulateAsOneLikes) {
-  const auto largest = [](ReduceOp, const TensorViews& parts) {
-    for (const TensorView& each : parts) {
-      auto* const to = static_cast<float*>(parts.front().data);
-      *to = std::max(*to, *static_cast<const float*>(each.data));
-    }
-  };
-  MirroredStrategy strategy(3, with(std::make_shared<ReductionToOneDevice>(largest)));
-  EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{2, 7, 3}), 7);
-}
-
 TEST(CrossDeviceOps, AccumulateOnADeviceOfOnesChoice) {
   std::vector<std::string> said;
   StrategyOptions options = with(std::make_shared<ReductionToOneDevice>("cpu:1"));

@@ -160,17 +160,6 @@ TEST_F(GpuStrategies, CombineWhatIsOnGpusByWhateverIsChosen) {
   }
 }
 
-TEST_F(GpuStrategies, CombineWhatTheHostHasAsEver) {
-  MirroredStrategy strategy(three, quick());
-  EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 3);
-  const auto outside = strategy.run([&](ReplicaContext& context) {
-    return context.merge_call([](Strategy& all, const PerReplica<float>& each) { return all.reduce("MEAN", each); },
-                              static_cast<float>(context.local_id()));
-  });
-  EXPECT_EQ(outside.local(), (std::deque{1.F, 1.F, 1.F}));
-  EXPECT_EQ(nccl().operations(), 0);
-}
-
 // The one thread that speaks for all may not wait for what it has to start itself.
 TEST_F(GpuStrategies, OnProcessorsAskNobodyForGpus) {
   MirroredStrategy strategy(2, quick());

@@ -155,21 +155,5 @@ TEST_P(LevelsOf, WaitForAStreamToTheLimit) {
   EXPECT_EQ(refused, GetParam().size());
 }
 
-// Different calls are found before any level begins.
-TEST_P(LevelsOf, AreNotEnteredByCallsThatDiffer) {
-  std::atomic<int> refused = 0;
-  with_layout(GetParam(), [&](Communicator& world, int device) {
-    DeviceVector<int> mine(std::vector<int>(count, 1), device);
-    try {  // the first one, too: who has ended it may have been refused before others have
-      world.all_reduce(mine, sum);
-      world.all_reduce(mine.span().first(count - (world.rank() == 1 ? 1 : 0)), sum);
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::mismatch) << error.what();
-      ++refused;
-    }
-  });
-  EXPECT_EQ(refused, GetParam().size());
-}
-
 }  // namespace
 }  // namespace lockstep::test

@@ -222,16 +222,6 @@ TEST(Misuse, TheLineOfABatchIsThatWhereItStarts) {
   expect_told_apart(run_at(20), run_at(30), {"E016", "LOCKSTEP_STRICT", "step.cpp:20", "step.cpp:30"}, true);
 }
 
-TEST(Misuse, AMemberInAnotherCallIsNamed) {
-  const auto texts = ends(3, [](Communicator& world) {
-    std::vector<int> data(10);
-    for (int i = 0; i < 5; ++i) world.all_reduce(data, sum);
-    if (world.rank() == 2) world.barrier();
-    world.all_reduce(data, sum);
-  });
-  expect_all(texts, {"E016", "rank 2", "barrier", "all_reduce"});
-}
-
 TEST(Misuse, WhatOneMemberGivesWronglyIsToldToAll) {
   const auto wrong = [](const Body& body) {
     return ends(3, [&](Communicator& world) {
@@ -272,16 +262,6 @@ TEST(Misuse, WhatOneMemberGivesWronglyIsToldToAll) {
                world.all_reduce(std::span<std::complex<double>>(static_cast<std::complex<double>*>(nullptr), 3), sum);
              }),
              {"address 0"});
-}
-
-TEST(Misuse, UnequalCountsThatDoNotMeetAreAnError) {
-  const auto texts = ends(2, [](Communicator& world) {
-    const std::vector<std::size_t> gives = {1, 1};
-    const std::vector<std::size_t> takes = {1, world.rank() == 0 ? std::size_t{2} : std::size_t{1}};
-    std::vector<int> out(3);
-    world.all_to_all_v(std::vector<int>(2), gives, out, takes);
-  });
-  expect_all(texts, {"bytes"});
 }
 
 // What moves no data is a call as well.
@@ -412,34 +392,6 @@ TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightSaysSo) {
   EXPECT_EQ(failed, 2);
 }
 
-TEST(Misuse, TwoThreadsAtOnceAreToldSo) {
-  run_members(
-      2,
-      [](Communicator& world) {
-        if (world.rank() == 1) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(300));
-          world.barrier();
-          return;
-        }
-        std::atomic<bool> begun = false;
-        std::thread second([&] {
-          while (!begun) std::this_thread::yield();
-          std::this_thread::sleep_for(std::chrono::milliseconds(50));
-          try {
-            world.barrier();
-            ADD_FAILURE() << "a second thread was let in";
-          } catch (const Error& error) {
-            EXPECT_EQ(error.code(), Code::usage);
-            EXPECT_NE(std::string_view(error.what()).find("two threads"), std::string_view::npos) << error.what();
-          }
-        });
-        begun = true;
-        world.barrier();
-        second.join();
-      },
-      {}, short_patience, Log(LogLevel::off));
-}
-
 TEST(Misuse, CommunicatorDestroyedInsideItsOwnReductionEndsTheProcessByName) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   std::atomic<bool> is_destroyed = false;  // by one member: the words of two that end the process at once would mix
@@ -469,35 +421,6 @@ TEST(Misuse, CancelledThreadEndsItsCallFirst) {
     EXPECT_EQ(all, 2);
   };
   run_members(2, member, {}, short_patience, Log(LogLevel::off));
-}
-
-TEST(Misuse, AFunctionThatThrowsFailsAll) {
-  const auto texts = ends(3, [](Communicator& world) {
-    std::vector<int> data = {world.rank()};
-    try {
-      world.all_reduce(data, commutative([](int a, int b) {
-                         if (a + b > 1) throw std::runtime_error("the function's own words");
-                         return a + b;
-                       }));
-    } catch (const std::runtime_error& error) {
-      if (dynamic_cast<const Error*>(&error) != nullptr) throw;
-      throw Error(Code::peer_failed, error.what());
-    }
-  });
-  expect_all(texts, {"the function's own words"});
-}
-
-TEST(Misuse, WhoDoesNotComeIsNamed) {
-  const auto texts = ends(4,
-                          [](Communicator& world) {
-                            if (world.rank() == 3) std::this_thread::sleep_for(std::chrono::milliseconds(900));
-                            world.barrier();
-                          },
-                          {std::chrono::milliseconds(100), std::chrono::milliseconds(300)});
-  for (int rank = 0; rank < 3; ++rank) {
-    const std::string& each = texts[static_cast<std::size_t>(rank)];
-    EXPECT_NE(each.find("rank 3"), std::string::npos) << each;
-  }
 }
 
 // Calls of every kind, each where there is one like it, or none, before the limit: in the node's memory and by

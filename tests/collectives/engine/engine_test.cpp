@@ -196,17 +196,6 @@ TEST(Rescue, WhatWasSaidBeforeGoesOutWhileTheOthersMeet) {
   });
 }
 
-TEST(Engine, SixteenMembersOnFewCores) {
-  constexpr int size = 16;
-  on_engines(size, [](RealEngine& engine, Exchange&) {
-    const std::vector<float> in = given(engine.rank(), 1000);
-    std::vector<float> out(1000);
-    const auto plan = all_reduce_plan(size, engine.rank(), 1000);
-    for (int lap = 0; lap < 10; ++lap) run(engine, call_of(plan, in, out));
-    EXPECT_EQ(out, summed(size, 1000));
-  });
-}
-
 TEST(Signature, TextSaysWhatPeopleCompare) {
   Spec spec{.collective = Collective::all_reduce, .count = 1000};
   EXPECT_EQ(to_text(signature_of(spec)), "all_reduce of 1000 f32, sum");

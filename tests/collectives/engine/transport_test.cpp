@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "tests/support/lacks.hpp"
@@ -413,6 +414,12 @@ TEST_P(EveryTransport, ManyThreadsAllToAll) {
         ASSERT_EQ(got[static_cast<std::size_t>(peer)], 10'000 * lap + 100 * peer + exchange.rank());
     }
   });
+}
+
+TEST(RoundRules, SplitASleepIntoSecondsAndNanoseconds) {
+  const timespec time = round_rules::to_timespec(2'500'000'001);
+  EXPECT_EQ(time.tv_sec, 2);
+  EXPECT_EQ(time.tv_nsec, 500'000'001);
 }
 
 }  // namespace

@@ -97,27 +97,5 @@ TEST_F(DefaultStream, OfAnotherGpuIsNotWaitedFor) {
   });
 }
 
-// The tests' own GPUs, or the rest would show nothing.
-TEST_F(DefaultStream, OrdersOrdinaryOnesAndNoOthers) {
-  const OrdinaryStream first(gpus());
-  const OrdinaryStream second(gpus());
-  const OwnStream apart(gpus());
-  std::string order;
-  Gate gate;
-  gate.hold(first);
-  second.put([&] { order += 'a'; });  // not behind the first one: no default stream lies between
-  second.wait();
-  gpus().put(0, nullptr, [&] { order += 'c'; });
-  second.put([&] { order += 'd'; });
-  const auto mark = gpus().mark(0, second.get());
-  apart.put([&] { order += 'b'; });
-  apart.wait();
-  EXPECT_FALSE(mark->is_reached());
-  gate.open();
-  second.wait();
-  EXPECT_EQ(order, "abcd");
-  EXPECT_TRUE(mark->is_reached());
-}
-
 }  // namespace
 }  // namespace lockstep::test

@@ -296,19 +296,5 @@ TEST_P(FakeSharedGpu, IsLeftWhenAllHaveFoundWhatTheyWaitFor) {
   EXPECT_EQ(on_host(mine), counting(count, root));
 }
 
-TEST_P(FakeSharedGpu, IsDoneWithoutWhereOneCannotMapIt) {
-  {
-    Communicator all = members();
-    FakeGpus::fail_mapping(all.rank() == 1);
-    for (int turn = 0; turn < 3; ++turn) {
-      DeviceVector<std::int32_t> mine(counting(count, all.rank()));
-      all.all_reduce(mine, sum);
-      EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
-    }
-    FakeGpus::fail_mapping(false);
-  }
-  EXPECT_EQ(fake()->launches(), 0);
-}
-
 }  // namespace
 }  // namespace lockstep::test

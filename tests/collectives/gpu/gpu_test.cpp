@@ -202,30 +202,6 @@ TEST_P(Gpu, ColumnsAndMessagesTravel) {
   });
 }
 
-TEST_P(Gpu, PartsBecomeOneWhereTheyLie) {
-  constexpr std::size_t count = 10'007;
-  for (const bool by_tree : {false, true}) {
-    std::vector<DeviceVector<int>> parts;
-    gpu::CombineArguments all{};
-    for (int part = 0; part < 5; ++part) {
-      parts.emplace_back(counting(count, part));
-      all.inputs[part] = parts.back().data();
-    }
-    DeviceVector<int> other(count);
-    all.input_count = 5;
-    all.outputs[0] = parts[2].data();
-    all.outputs[1] = other.data();
-    all.output_count = 2;
-    all.count = count;
-    all.is_aligned = true;
-    all.by_tree = by_tree;
-    gpu::backend()->combine(0, DataType::i32, all);
-    EXPECT_EQ(on_host(other)[count - 1], 5 * static_cast<int>(count - 1) + 10);
-    EXPECT_EQ(on_host(parts[2]), on_host(other));
-    EXPECT_EQ(on_host(parts[1]), counting(count, 1));
-  }
-}
-
 // Of floats whose sum depends on the order, and of 16-bit ones; at places that vectors fit, and others.
 template <class T, class Op>
 void expect_the_hosts_bits(Communicator& world, std::size_t skip, std::span<const T> in, Op op) {

@@ -211,30 +211,6 @@ TEST_F(OwnGpus, ThatWaitForTheHostOfAStreamDoSoToTheLimit) {
   EXPECT_EQ(refused, 2);
 }
 
-// Batches whose tensors have as many elements together, or begin with the same one.
-TEST_F(OwnGpus, AreNotAskedForBatchesThatDiffer) {
-  for (const auto& [mine, theirs] :
-       {std::pair(std::vector{2, 4}, std::vector{3, 3}), std::pair(std::vector{2, 4}, std::vector{2, 5}),
-        std::pair(std::vector{6, 2}, std::vector{6})}) {
-    std::atomic<int> refused = 0;
-    with_members(2, [&, &counts_there = theirs, &counts_here = mine](Communicator& world) {
-      std::vector<DeviceVector<int>> tensors;
-      for (const int thousands : world.rank() == 0 ? counts_here : counts_there)
-        tensors.emplace_back(std::vector<int>(static_cast<std::size_t>(thousands) * 1000, 1), world.rank());
-      Batch batch(world);
-      for (auto& each : tensors) batch.all_reduce(each, sum);
-      try {
-        batch.run();
-      } catch (const Error& error) {
-        EXPECT_EQ(error.code(), Code::mismatch) << error.what();
-        ++refused;
-      }
-    });
-    EXPECT_EQ(refused, 2);
-  }
-  EXPECT_EQ(nccl().operations(), 0);
-}
-
 // What is heard of in another call breaks off what GPUs do at once, before memory is freed that they use.
 TEST_F(OwnGpus, AreBrokenOffByAnyCallThatFails) {
   std::atomic<int> refused = 0;
@@ -294,22 +270,6 @@ TEST_F(OwnGpus, EndAtTheLimit) {
       part.set_timeout(std::chrono::milliseconds(200));
     }
     stream.wait();
-  });
-}
-
-// Without a GPU there is nothing in a stream to wait for.
-TEST(NoStream, IsNeededWhereNoGpuIsSeen) {
-  if (gpu::backend() != nullptr) GTEST_SKIP() << lacks("needs a machine without a GPU");
-  with_members(2, [](Communicator& world) {
-    std::vector<int> mine(count, 1);
-    world.on(nullptr).all_reduce(mine, sum);
-    EXPECT_EQ(mine[0], 2);
-  });
-  int nothing = 0;
-  with_members(1, [&](Communicator& world) {
-    std::vector<int> mine(count, 1);
-    const std::string why = refusal([&] { world.on(&nothing).all_reduce(mine, sum); }, Code::usage);
-    EXPECT_NE(why.find(gpu::why_none()), std::string::npos) << why;
   });
 }
 
