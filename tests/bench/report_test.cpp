@@ -76,7 +76,7 @@ TEST(ReportPage, TheJudgeSeesFaults) {
   }
 }
 
-TEST(ReportPage, IsWholeAndOfEqualBytes) {
+TEST(ReportPage, IsCompleteAndReproducible) {
   BenchRun later = sweep(3, 1.3);
   add_links(later, 4);
   const BenchRun earlier = sweep(3);

@@ -35,7 +35,7 @@ TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {
   EXPECT_EQ(parse_size("1TB"), 1000000000000ULL);
 }
 
-TEST(BenchSizes, FractionsCountWhereTheyAreWhole) {
+TEST(BenchSizes, MayBeFractionsThatMakeWholeBytes) {
   EXPECT_EQ(parse_size("1.5M"), 1572864U);
   EXPECT_EQ(parse_size("1.5MB"), 1500000U);
   EXPECT_EQ(parse_size("0.125K"), 128U);

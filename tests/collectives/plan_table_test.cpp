@@ -71,7 +71,7 @@ TEST(PlanTable, NoRowsAreATable) {
   EXPECT_TRUE(parse_plan_table("\n\n# nothing yet\n   \t").empty());
 }
 
-TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
+TEST(PlanTable, ErrorsNameTheLineAndTheAllowedValues) {
   struct Wrong {
     std::string row;
     std::vector<std::string> says;
@@ -106,7 +106,7 @@ TEST(PlanTable, ATableIsNotEndless) {
             std::string::npos);
 }
 
-TEST(Amounts, AreWholeNumbersWithBinaryUnits) {
+TEST(Amounts, HaveBinaryUnits) {
   EXPECT_EQ(parse_amount("0"), 0U);
   EXPECT_EQ(parse_amount("17"), 17U);
   EXPECT_EQ(parse_amount("64k"), 65536U);
@@ -140,7 +140,7 @@ TEST(ForcedNames, ThatDoNotExistAreRefusedWithTheNearest) {
   says("all_reduce:ring,all_reduce:ring", "named twice");
 }
 
-TEST(TextFile, IsReadWholeOrRefusedWithTheReason) {
+TEST(TextFile, IsReadCompletelyOrRefusedWithTheReason) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / text("plan_table.", ::getpid());
   fs::create_directory(folder);

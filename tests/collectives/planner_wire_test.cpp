@@ -77,7 +77,7 @@ TEST(Planner, OnlyMessagesBetweenNodesAreNarrow) {
   EXPECT_GT(wide, 0);
 }
 
-TEST(Planner, WhatMustNotBeRoundedIsNot) {
+TEST(Planner, NarrowsOnlyFastSumsOfFloats) {
   constexpr std::size_t large = 4U << 20U;
   Planner planner = planner_on(nodes_of({2, 2}));
   for (Spec spec : {Spec{.type = DataType::f64, .element_bytes = 8}, Spec{.op = ReduceOp::max},

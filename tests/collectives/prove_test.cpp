@@ -29,7 +29,7 @@ const Problem pair_gather{.collective = Collective::all_gather, .size = 2, .coun
 // Member 1 sends its input to member 0, which does as given.
 Schedules one_sends(const Schedule& zero) { return {zero, begin().send(0, input(0, 4)).done()}; }
 
-TEST(Simulate, AcceptsWhatIsRightAndPricesIt) {
+TEST(Simulate, AcceptsAndPricesCorrectSchedules) {
   const Proof proof =
       prove(pair_reduce,
             one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 4)).done()));
@@ -135,7 +135,7 @@ TEST(Simulate, MessagesOfAPairArriveInTheOrderInWhichTheyAreWrittenDown) {
   EXPECT_TRUE(is_refused(pair_reduce, halves(2, 0), "combines elements of different positions"));
 }
 
-TEST(Simulate, ReadingWhatNobodyHasSetIsRefused) {
+TEST(Simulate, RefusesReadsOfUnsetElements) {
   const Schedule reduces = begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(4, 4)).done();
   EXPECT_TRUE(is_refused(pair_reduce, one_sends(reduces), "reduces what nobody has set"));
   const Schedule copies = begin().receive(1, scratch(0, 4)).copy(output(0, 4), scratch(1, 4)).done();
@@ -231,7 +231,7 @@ TEST(Simulate, ASendThatEndsIsNoSignAtABarrier) {
 }
 
 // Member 1 tells 2 that it has come, but not that 0 has, of whom it may hear only later.
-TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
+TEST(Simulate, BarriersPassOnOnlyEarlierNews) {
   const Problem problem{.collective = Collective::barrier, .size = 3};
   const auto schedules = [&](bool at_once) {
     ScheduleBuilder one = begin();
@@ -246,7 +246,7 @@ TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
 }
 
 // Right apart, wrong when the output is the input, which is overwritten before it is sent.
-TEST(Simulate, WhatIsNotFitForOneMemoryIsRefusedThere) {
+TEST(Simulate, RefusesSchedulesThatFailInPlace) {
   Problem problem{.size = 2, .count = 1};
   const Schedule zero = begin()
                             .receive(1, scratch(0, 1))

@@ -70,7 +70,7 @@ TEST_P(EveryCrossDeviceOps, CombineEverybodysValues) {
   }
 }
 
-TEST_P(EveryCrossDeviceOps, AreWhatReplicasReduceBy) {
+TEST_P(EveryCrossDeviceOps, ServesReductionsInReplicas) {
   MirroredStrategy strategy(4, with(GetParam().second()));
   const auto sums = strategy.run([](ReplicaContext& context) {
     std::pair<Tensor<float>, std::vector<double>> both{value(context.local_id(), 10), {1.0, 2.0}};
@@ -171,7 +171,7 @@ TEST(CrossDeviceOps, GatherToDevices) {
 }
 
 // Each level moves what it must, and who adds up changes from value to value.
-TEST(CrossDeviceOps, CountWhatEachLevelMoves) {
+TEST(CrossDeviceOps, CountTheBytesOfEachLevel) {
   const auto ops = std::make_shared<HierarchicalCopyAllReduce>(0);
   StrategyOptions options = with(ops);
   options.pin = false;  // wherever the system likes: one level
@@ -212,7 +212,7 @@ TEST(CrossDeviceOps, PacksAreOfEqualLengthButTheLast) {
   EXPECT_EQ(plan_packs(2, 3), (Packs{{0, 0}, {0, 0}, {0, 2}}));
 }
 
-TEST(CrossDeviceOps, SayOnceWhatReallyRuns) {
+TEST(CrossDeviceOps, LogTheirImplementationOnce) {
   const auto lines = [](std::shared_ptr<CrossDeviceOps> ops, int replicas) {
     std::vector<std::string> said;
     StrategyOptions options = with(std::move(ops));
@@ -261,7 +261,7 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
             (PerReplica<int>{0, 1}));
 }
 
-TEST(ExtendedVerbs, UpdateWhatBelongsToNoVariable) {
+TEST(ExtendedVerbs, UpdateNonSlotValues) {
   CentralStorageStrategy central(2, quick());
   MirroredStrategy mirrored(2, quick());
   std::vector<Variable<float>> all;

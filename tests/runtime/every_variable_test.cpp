@@ -190,7 +190,7 @@ TEST_P(Variables, ThatCountStepsCountEachOnce) {
   step.check_sync();
 }
 
-TEST_P(Variables, TakeWhatAReductionGave) {
+TEST_P(Variables, TakeResultsOfReductions) {
   Variable v(1.F, written(Aggregation::none));
   v.assign_add(Mirrored<Tensor<float>>{Tensor<float>(2.F), Tensor<float>(2.F)});
   each_part_is(v, 3);

@@ -91,7 +91,7 @@ TEST_P(VirtualReplicas, AreRefusedWhereTheyCannotBeSharedOut) {
   });
 }
 
-TEST_P(VirtualReplicas, SeeWhatTheirProcessHasOfItsOwn) {
+TEST_P(VirtualReplicas, SeeValuesOfTheirProcess) {
   const int mine = 100 + first();
   const PerWorker<int> number(mine);
   const auto seen = strategy->run(

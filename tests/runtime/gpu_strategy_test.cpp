@@ -104,7 +104,7 @@ TEST_F(GpuStrategies, WithReplicasOnProcessorsHaveTheirVariablesThere) {
   EXPECT_EQ(v.parts()[1].item(), 5.F);
 }
 
-TEST_F(GpuStrategies, ReduceWhatIsOnGpusByNccl) {
+TEST_F(GpuStrategies, ReduceDeviceDataByNccl) {
   for (const Order order : {Order::reproducible, Order::fast}) {
     StrategyOptions options = quick();
     options.order = order;
@@ -127,7 +127,7 @@ TEST_F(GpuStrategies, ReduceWhatIsOnGpusByNccl) {
 }
 
 // What each kind of them makes of data that the host cannot look into.
-TEST_F(GpuStrategies, CombineWhatIsOnGpusByWhateverIsChosen) {
+TEST_F(GpuStrategies, CombineDeviceDataByEveryImplementation) {
   const std::vector<std::pair<std::shared_ptr<CrossDeviceOps>, bool>> kinds = {
       {std::make_shared<NcclAllReduce>(0), true},        {std::make_shared<NcclAllReduce>(1), true},
       {std::make_shared<NcclAllReduce>(2), true},        {std::make_shared<HierarchicalCopyAllReduce>(), false},

@@ -106,7 +106,7 @@ TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
       "a PerReplica of 1 values");
 }
 
-TEST(Replicas, WaitForWhatIsDoneForThemAllAsLongAsItTakes) {
+TEST(Replicas, WaitForAMergeCallWithoutLimit) {
   MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(300), std::chrono::milliseconds(700)},
                            .log = Log(LogLevel::off)});
   const auto met = two.run([](ReplicaContext& context) {
@@ -155,7 +155,7 @@ TEST(Replicas, ThatDoNotComeToMeetAreNamed) {
   EXPECT_EQ(three.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 3) << "used again";
 }
 
-TEST(Replicas, WhatWasDoneForAllAndThrewIsKnownToAll) {
+TEST(Replicas, ExceptionsOfAMergeCallReachAll) {
   MirroredStrategy two(2, quick());
   expect_refused(
       two,

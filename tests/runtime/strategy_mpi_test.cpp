@@ -17,7 +17,7 @@ namespace {
 
 using MultiWorkerTwo = NeedsRanks<2>;
 
-TEST_F(MultiWorkerTwo, WhatOneRankThrowsEndsTheOthersWithItsWords) {
+TEST_F(MultiWorkerTwo, AnExceptionOfOneRankEndsTheOthers) {
   MultiWorkerMirroredStrategy strategy(session(), quiet());
   try {
     strategy.run([](ReplicaContext& context) {

@@ -127,7 +127,7 @@ TEST(Variable, OptionsThatContradictEachOtherAreRefused) {
   EXPECT_FALSE(Variable(1.F, {.trainable = false}).trainable());
 }
 
-TEST(Variable, SynchronisedOnReadSaysWhatItCannot) {
+TEST(Variable, SynchronisedOnReadRefusesChangesWithoutAReason) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable total(0.F, on_read(Aggregation::sum));
@@ -143,7 +143,7 @@ TEST(Variable, SynchronisedOnReadSaysWhatItCannot) {
             std::string::npos);
 }
 
-TEST(Variable, CheckSyncNamesWhatDiffers) {
+TEST(Variable, CheckSyncNamesTheDifferences) {
   MirroredStrategy strategy(4, quick());
   const Scope scope = strategy.scope();
   Variable<double> weights(Tensor<double>({1000}, 0.5), {.name = "weights"});

@@ -30,7 +30,7 @@ std::string printed(const Words& words) {
   return redirected.out.str();
 }
 
-TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
+TEST(PlanText, ShowsTheCallTheMachineAndTheChoice) {
   const std::string all =
       printed({"all_reduce", "--count", "1M", "--synthetic", "2 x node(core:4 pu:1 nic:25G)", "--algorithm", "ring"});
   EXPECT_TRUE(all.starts_with("all_reduce of 1048576 f32, sum (4 MiB), by 8 members on 2 nodes\n")) << all;
@@ -42,7 +42,7 @@ TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
   EXPECT_FALSE(holds(all, "Rounds of member")) << all;
 }
 
-TEST(PlanText, SaysWhatCannotBeTakenAndThatTheModelGuesses) {
+TEST(PlanText, ShowsRejectedAlgorithmsAndThatCostsAreGuesses) {
   const std::string all =
       printed({"all_reduce", "-c", "100", "--order", "reproducible", "-s", "2 x node(core:2 pu:1)"});
   EXPECT_TRUE(holds(all, "all_reduce of 100 f32, sum, reproducible (400 B), by 4 members on 2 nodes\n")) << all;
@@ -112,7 +112,7 @@ TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {
   EXPECT_FALSE(holds(all, "\n     7  ")) << all;
 }
 
-TEST(PlanText, SaysWhatIsNarrowBetweenNodes) {
+TEST(PlanText, ShowsTheWireFormatBetweenNodes) {
   const Words asked = {"all_reduce", "-c", "4M", "-s",        "4 x node(core:8 pu:1 nic:1G)",
                        "-r",         "2",  "-a", "node_ring", "--schedule"};
   Words narrow = asked;

@@ -134,7 +134,7 @@ TEST(TopoText, FoldsMembersWithoutLosingOne) {
   EXPECT_TRUE(member_table(topology, 0, 1).at(1).starts_with("0-127 "));
 }
 
-TEST(TopoText, SaysWhoIsNotBoundAndWhoHasAQuota) {
+TEST(TopoText, NamesUnboundMembersAndQuotas) {
   TopologyParts parts;
   parts.machines = {test::shape({.packages = 2, .numas = 1, .cores = 2})};
   parts.places = {Place{0, IndexSet::range(0, 3), 1.5, {}}};
@@ -347,7 +347,7 @@ TEST(TopoOptions, XmlPictureAndJsonInOneRun) {
   fs::remove_all(folder);
 }
 
-TEST(TopoFile, IsThereAsAWholeOrNotAtAll) {
+TEST(TopoFile, IsWrittenAtomically) {
   const fs::path folder = fs::path(testing::TempDir()) / text("topo_file.", ::getpid());
   fs::create_directory(folder);
   write_file(folder / "real", "first");

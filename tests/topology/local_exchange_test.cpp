@@ -97,7 +97,7 @@ std::vector<std::string> endings(int size, const std::function<void(Exchange&)>&
 }
 
 // Rank 0 comes when the others have shown by their warnings that they are there, however long that takes them.
-TEST(LocalExchangeFailure, WhoIsMissingIsNamedInAWarningAndThenAnError) {
+TEST(LocalExchangeFailure, AWarningAndAnErrorNameTheMissingMember) {
   std::mutex mutex;
   std::vector<std::string> lines;  // of rank 0
   std::latch others(2);

@@ -120,7 +120,7 @@ TEST(IntraNode, CallsUnderWayShareTheRoom) {
       options);
 }
 
-TEST(IntraNode, WhatIsChangedBeforeAndAfterIsSoOnce) {
+TEST(IntraNode, MapsElementsOnceBeforeAndAfter) {
   for (const auto* const algorithm : {"all_reduce:node_ring", "all_reduce:node_leaders", "all_reduce:node_doubling"}) {
     on_nodes(
         {2, 2},
@@ -169,7 +169,7 @@ std::vector<std::string> ends(std::initializer_list<int> members, std::size_t si
   return all;
 }
 
-TEST(IntraNode, WhoDoesNotComeIsNamedOnAllNodes) {
+TEST(IntraNode, MissingMembersAreNamedOnAllNodes) {
   constexpr Patience patience{std::chrono::milliseconds(500), std::chrono::milliseconds(2500)};
   for (const int late : {1, 3}) {
     const auto body = [&](Communicator& world) {
@@ -191,7 +191,7 @@ TEST(IntraNode, WhoDoesNotComeIsNamedOnAllNodes) {
   }
 }
 
-TEST(IntraNode, WhatAFunctionThrowsEndsTheCallOnAll) {
+TEST(IntraNode, AnExceptionOfAFunctionEndsTheCallOnAll) {
   const auto texts = ends({2, 2}, 4, [&](Communicator& world) {
     std::vector<int> data(3000, world.rank());
     world.all_reduce(data, commutative([me = world.rank()](int a, int b) {

@@ -19,7 +19,7 @@ using detail::Trial;
 
 MemberGroups arranged(std::vector<int> numbers) { return MemberGroups(numbers); }
 
-TEST(Arrangements, KnowWhoIsNearWhom) {
+TEST(Arrangements, GroupMembersByNearness) {
   const MemberGroups two = arranged({7, 3, 7, 3, 3});
   EXPECT_EQ(two.groups(), (std::vector<std::vector<int>>{{0, 2}, {1, 3, 4}}));
   EXPECT_EQ(two.group_of(3), 1);

@@ -238,7 +238,7 @@ TEST_F(CommunicatorMpiTwo, UnreceivedMessageDoesNotReachNextCommunicator) {
   }
 }
 
-TEST_F(CommunicatorMpiTwo, WhoDoesNotComeIsNamed) {
+TEST_F(CommunicatorMpiTwo, NamesMissingMembers) {
   if (world().rank() == world().size() - 1) {
     { Communicator all = fresh(); }  // leaves at once
     world().barrier("end");

@@ -222,7 +222,7 @@ TEST(Misuse, TheLineOfABatchIsThatWhereItStarts) {
   expect_told_apart(run_at(20), run_at(30), {"E016", "LOCKSTEP_STRICT", "step.cpp:20", "step.cpp:30"}, true);
 }
 
-TEST(Misuse, WhatOneMemberGivesWronglyIsToldToAll) {
+TEST(Misuse, BadArgumentsOfOneMemberAreReportedToAll) {
   const auto wrong = [](const Body& body) {
     return ends(3, [&](Communicator& world) {
       if (world.rank() == 1) body(world);
@@ -285,7 +285,7 @@ TEST(Misuse, MakingCommunicatorsAndMemoryIsToldFromOtherCalls) {
   differ(reduce, memory, {"E016", "allocate", "all_reduce of 1 i32", "rank 2", "misuse_test.cpp"});
 }
 
-TEST(Misuse, WhoDoesNotComeToASplitIsNamed) {
+TEST(Misuse, MembersMissingInASplitAreNamed) {
   std::atomic<int> ended = 0;
   const auto texts = ends(3,
                           [&](Communicator& world) {

@@ -103,7 +103,7 @@ TEST(Reproducible, EveryAlgorithmAndEverySplitIntoNodesGivesTheSameBits) {
   EXPECT_GT(runs, 200);
 }
 
-TEST(Reproducible, PartsOfACallGiveTheBitsOfTheWhole) {
+TEST(Reproducible, PartsOfACallHaveTheBitsOfOneCall) {
   with_members(5, [](Communicator& world) {
     auto exact = world.reproducible();
     EXPECT_EQ(exact.order(), Order::reproducible);

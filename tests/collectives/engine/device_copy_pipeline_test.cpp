@@ -52,7 +52,7 @@ void by_messages(int members, const std::function<void(Communicator&)>& body, co
   with_members(members, body, {.node_memory = false, .algorithm = algorithm});
 }
 
-TEST(GpuPiece, IsWhatCopyingIsWorthBeginningFor) {
+TEST(GpuPiece, IsLargeEnoughForTheCostOfACopy) {
   const auto of = [](gpu::LinearCost down, gpu::LinearCost up) {
     return device_piece_bytes({.down = down, .up = up}, 4);
   };
@@ -165,7 +165,7 @@ TEST_F(DeviceCopyPipelineTest, IsCopiedOnceDownAndOnceUp) {
             (std::pair<std::size_t, std::size_t>{3 * count, count}));
 }
 
-TEST_F(DeviceCopyPipelineTest, PlansAreStartedAgainWithWhatIsThereThen) {
+TEST_F(DeviceCopyPipelineTest, PlansReadTheirDataAtEachStart) {
   by_messages(3, [](Communicator& world) {
     constexpr std::size_t count = 7 * piece;
     DeviceVector<int> in(count);

@@ -84,7 +84,7 @@ TEST(TransportExchange, NamesOneThatIsGoneToAll) {
 }
 
 // While they wait for each other in another way, as in a node's memory: also of whom they have no word of their own.
-TEST(TransportExchange, KnowsWhoIsGoneOutsideOfACall) {
+TEST(TransportExchange, KnowsLostMembersOutsideOfACall) {
   on_words(3, [](Exchange& exchange) {
     exchange.barrier("all are here");
     EXPECT_FALSE(exchange.known_loss());

@@ -297,7 +297,7 @@ TEST(Wire, OneNodeHasNoWire) {
   });
 }
 
-TEST(Wire, WhatIsNoNumberOrTooLargeArrivesSo) {
+TEST(Wire, CarriesNansAndInfinities) {
   for (const WireFormat wire : {WireFormat::bf16, WireFormat::f16}) {
     run_on({2, 2}, in_format(wire), [&](Communicator& world) {
       std::vector<float> data(many, 20'000);

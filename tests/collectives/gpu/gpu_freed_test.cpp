@@ -76,7 +76,7 @@ TEST_F(FreedEarly, IsNamedByAPlanThatHasIt) {
   }
 }
 
-TEST_F(FreedEarly, IsNothingToAPlanWhoseMemoryIsElsewhere) {
+TEST_F(FreedEarly, DoesNotAffectPlansOfOtherMemory) {
   with_members(2, [&](Communicator& world) {
     Ints other(many);
     Ints data(std::vector<int>(many, 1));

@@ -285,7 +285,7 @@ TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
 }
 
 // Who only takes is done before the root is, and lets go of all that others find in its process.
-TEST_P(FakeSharedGpu, IsLeftWhenAllHaveFoundWhatTheyWaitFor) {
+TEST_P(FakeSharedGpu, IsLeftOnlyWhenAllHaveReadIt) {
   Communicator all = members();
   const int root = all.size() - 1;
   DeviceVector<std::int32_t> mine(counting(count, all.rank()));

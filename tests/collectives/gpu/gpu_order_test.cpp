@@ -93,7 +93,7 @@ TEST_F(GpuOrder, GivesBackEventsOfAStreamThatCannotBeMade) {
 
 // What a member has begun in a stream, and is over there, is nothing to wait for when another one fails, whatever the
 // first one does now. The best of several counts, where the machine is slow.
-TEST_F(GpuOrder, DoesNotHoldUpWhoFailsWhenItIsDone) {
+TEST_F(GpuOrder, FinishedWorkDoesNotDelayFailures) {
   using Clock = std::chrono::steady_clock;
   constexpr auto wait = std::chrono::milliseconds(500);  // of the second in which something under way is waited for
   for (const bool leaves : {false, true}) {
@@ -299,7 +299,7 @@ TEST_F(GpuOrder, IsAllMembersAffair) {
 }
 
 // What is under way when a communicator ends is done before.
-TEST_F(GpuOrder, DoesNotEndBeforeWhatIsUnderWay) {
+TEST_F(GpuOrder, CommunicatorsEndAfterTheirWork) {
   const OwnStream first(gpus());
   const OwnStream second(gpus());
   const std::array<const OwnStream*, 2> streams = {&first, &second};

@@ -120,7 +120,7 @@ TEST(NoGpu, IsSaidWhereMemoryOfOneIsAskedFor) {
 }
 
 // Where a call has nothing to write it leaves what is there: between blocks, behind them, and where it does not look.
-TEST_P(Gpu, WhatIsNotWrittenStays) {
+TEST_P(Gpu, LeavesOtherElementsAlone) {
   for (const bool node_memory : {true, false}) {
     const auto check = [&](Communicator& world) {
       const auto me = static_cast<std::size_t>(world.rank());

@@ -56,7 +56,7 @@ TEST_F(GpuWays, AreMeasuredOnce) {
 }
 
 // Then it costs nothing there, and the error is of the call that needs it.
-TEST_F(GpuWays, AreNotMeasuredByWhoCannot) {
+TEST_F(GpuWays, AreNotMeasuredWhereMeasuringFails) {
   gpus().fail_measuring();
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});

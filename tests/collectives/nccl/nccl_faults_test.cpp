@@ -291,7 +291,7 @@ TEST_F(OwnGpus, AreFreeWhenAMemberEndsEarly) {
 }
 
 // An operation that was put into a stream and not waited for is done before the communicator ends.
-TEST_F(OwnGpus, EndWhatIsInStreams) {
+TEST_F(OwnGpus, EndAfterTheWorkInTheirStreams) {
   with_members(2, [&](Communicator& world) {
     const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());

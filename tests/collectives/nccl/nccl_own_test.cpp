@@ -166,7 +166,7 @@ TEST_F(OwnGpus, GoByTheHostWhereOneHasNoFunctionForGpus) {
   EXPECT_EQ(nccl().operations(), 0);
 }
 
-TEST_F(OwnGpus, SayWhatAFunctionOfTheirOwnThrew) {
+TEST_F(OwnGpus, ReportExceptionsOfUserFunctions) {
   for (const bool is_known : {true, false}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {

@@ -42,7 +42,7 @@ TEST_F(OwnGpus, NeedNotBeWaitedForInAStream) {
 }
 
 // What is composed uses memory of its own, one call after the other, whatever their streams.
-TEST_F(OwnGpus, DoNotMixWhatIsInSeveralStreams) {
+TEST_F(OwnGpus, OrderComposedCallsOfSeveralStreams) {
   with_members(3, [&](Communicator& world) {
     const Stream first(gpus(), world.rank());
     const Stream second(gpus(), world.rank());
@@ -143,7 +143,7 @@ TEST_F(OwnGpus, ComeAfterOrdinaryStreamsWhereNoneIsNamed) {
 
 // What the program puts into its default stream, and ordinary ones, after a start does not wait for NCCL's part, in
 // which other members are missing still.
-TEST_F(OwnGpus, LetWhatComesLaterRunBesideWhatTheyDo) {
+TEST_F(OwnGpus, DoNotDelayLaterWorkOfTheProgram) {
   with_members(2, [&](Communicator& world) {
     const int rank = world.rank();
     const OrdinaryStream stream(gpus(), rank);

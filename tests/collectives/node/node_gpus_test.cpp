@@ -231,7 +231,7 @@ TEST_F(NodeGpus, AreToldApartByTheirSerials) {
 }
 
 // Nobody reads what a member's own stream has not done yet.
-TEST_F(NodeGpus, WaitForWhatWasBegunBefore) {
+TEST_F(NodeGpus, WaitForEarlierWorkOfTheStream) {
   std::mt19937 random(16);
   auto all = rooms_with_gpus(2);
   std::atomic<bool> is_open = false;
@@ -307,7 +307,7 @@ TEST_F(NodeGpus, AreLetGoOfByAProcessThatIsKilled) {
 }
 
 // Whoever has seen them may come to wait for them, until it has left as well, or is gone.
-TEST_F(NodeGpus, KeepEventsOfWhoHasLeftForTheOthers) {
+TEST_F(NodeGpus, KeepEventsOfMembersThatHaveLeft) {
   if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   for (const bool is_killed : {false, true}) {
     std::mt19937 random(31);

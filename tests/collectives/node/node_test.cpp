@@ -207,7 +207,7 @@ TEST_P(NodeCollectiveAlone, OtherCallsAreNotThere) {
 INSTANTIATE_TEST_SUITE_P(, NodeCollectiveAlone, testing::Values(1, 1U << 30U));
 
 // All have given, and the one that was last does not come to an end.
-TEST(NodeCollectiveTest, WhoeverCombinesForAllIsMissed) {
+TEST(NodeCollectiveTest, NamesTheMissingCombiner) {
   auto all = rooms(3, false);
   for (auto& room : all) {
     room->publish(7);
@@ -225,7 +225,7 @@ TEST(NodeCollectiveTest, WhoeverCombinesForAllIsMissed) {
 }
 
 // The order of additions, not only their sum: floats that forget small numbers.
-TEST(NodeCollectiveTest, OrdersKeepTheirBitsWhateverTheForm) {
+TEST(NodeCollectiveTest, OrdersHaveTheSameBitsInEveryForm) {
   constexpr int members = 5;
   constexpr std::size_t count = 3000;
   for (const Order order : {Order::fast, Order::reproducible}) {

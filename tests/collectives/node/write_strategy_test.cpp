@@ -54,7 +54,7 @@ TEST(NodeHanding, AFastOneBetweenSlowOnesKeepsItInTheCaches) {
   EXPECT_GT(strategy.mean(), 1);
 }
 
-TEST(NodeHanding, AlwaysNeverAndWhatIsTooLittleToBeTimed) {
+TEST(NodeHanding, TimesOnlyLargeCopies) {
   Buffers buffers;
   WriteStrategy strategy;
   EXPECT_TRUE(strategy.goes_past(large, 0));

@@ -264,7 +264,7 @@ TEST(TcpFaults, AConnectionThatBreaksBetweenMembersThatLiveIsNamedByBoth) {
 }
 
 // Nothing comes from who has left, whatever had been on its way.
-TEST(TcpFaults, WhatIsWaitedForFromOneThatHasLeftIsNamed) {
+TEST(TcpFaults, WaitingForAMemberThatLeftIsAnError) {
   test::on_threads(2, [](Exchange& exchange) {
     Pair pair(exchange, 47);
     pair.begin(1);
@@ -416,7 +416,7 @@ TEST_F(Descriptors, AreMoreThanTheProcessHasAskedForWhereItMayHaveMore) {
   });
 }
 
-TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
+TEST_F(Descriptors, RunningOutIsAnErrorOfTheCaller) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 45);
@@ -435,7 +435,7 @@ TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
 }
 
 // Who calls has one, and who is called has none.
-TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoLetsNobodyIn) {
+TEST_F(Descriptors, RunningOutIsAnErrorOfTheCalledMember) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 49);
@@ -528,7 +528,7 @@ TEST_F(Descriptors, AreNotTakenByStrangers) {
 }
 
 // Who waits for nobody is told no error, and what it has to say is said when it can be.
-TEST_F(Descriptors, ThatAreFreeAgainCarryWhatWasToBeSaid) {
+TEST_F(Descriptors, MessagesGoOutWhenSomeAreFreeAgain) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 51);

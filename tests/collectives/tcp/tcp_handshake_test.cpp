@@ -5,7 +5,7 @@
 namespace lockstep::tcp {
 namespace {
 
-TEST(Shaking, TellsWhoWantsWhomForWhat) {
+TEST(Shaking, TellsTheCallerTheMemberAndTheChannel) {
   for (const bool takes : {true, false}) {
     Between wires(1);
     auto caller = Handshake::calling(std::move(wires.one), key(), member_id(3), 5, 2);

@@ -81,7 +81,7 @@ TEST_F(RpcExchanges, GatherBroadcastAndSplitAsOthersDo) {
   }
 }
 
-TEST_F(RpcExchanges, NameWhoDoesNotCome) {
+TEST_F(RpcExchanges, NameMissingMembers) {
   const auto said = on_members(4,
                                [](Exchange& exchange) {
                                  if (exchange.rank() == 1) std::this_thread::sleep_for(1s);

@@ -29,7 +29,7 @@ void comes_back(const T& value) {
   EXPECT_EQ(decode<T>(encode(value)), value);
 }
 
-TEST(Codec, GivesBackWhatItTook) {
+TEST(Codec, ReadsBackItsValues) {
   comes_back(-7);
   comes_back(1e300);
   comes_back(true);
@@ -106,7 +106,7 @@ class Calls : public testing::Test {
   std::unique_ptr<RpcServer> server;
 };
 
-TEST_F(Calls, GiveWhatTheFunctionReturns) {
+TEST_F(Calls, GiveTheResultOfTheFunction) {
   const auto one = client();
   const auto sum = one->call<int>("addition", 2, 40);
   EXPECT_TRUE(sum.is_ok());

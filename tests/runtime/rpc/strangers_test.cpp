@@ -339,7 +339,7 @@ TEST_F(Strangers, LargeMessagesAreNotReadWithoutTheKey) {
 }
 
 // Many calls at once, and the window full: all that a client may send before the server has seen its first proof.
-TEST_F(Strangers, AreNotClientsWhoseFirstCallsAreManyAndLarge) {
+TEST_F(Strangers, DoNotIncludeClientsWithManyLargeFirstCalls) {
   constexpr int at_once = 200;
   constexpr int rounds = 2;
   const auto server = started();
