@@ -66,7 +66,7 @@ TEST(PlanTable, IsRefusedWhereItWasNotMeasured) {
     refusal([&] { parse_plan_table(wrong); }, Code::bad_setting);
 }
 
-TEST(PlanTable, NoRowsAreATable) {
+TEST(PlanTable, MayBeEmpty) {
   EXPECT_TRUE(parse_plan_table("").empty());
   EXPECT_TRUE(parse_plan_table("\n\n# nothing yet\n   \t").empty());
 }
@@ -100,7 +100,7 @@ TEST(PlanTable, ErrorsNameTheLineAndTheAllowedValues) {
   }
 }
 
-TEST(PlanTable, ATableIsNotEndless) {
+TEST(PlanTable, HasALimitedSize) {
   const std::string huge(most_table_bytes + 1, '\n');
   EXPECT_NE(refusal([&] { (void)parse_plan_table(huge); }, Code::bad_setting).find("at most 16 MiB"),
             std::string::npos);
@@ -161,7 +161,7 @@ TEST(TextFile, IsReadCompletelyOrRefusedWithTheReason) {
 }
 
 // Whoever holds a lease keeps those who open the file waiting, for 45 s by default.
-TEST(TextFile, LeaseDoesNotHoldUpItsReader) {
+TEST(TextFile, LeasesDoNotDelayItsReader) {
   const test::Folder folder;
   const std::string path = folder.path() / "table";
   const int file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);

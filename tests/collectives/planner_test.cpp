@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCase, testing::ValuesIn(planned_collectives()
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 // Members' own affairs differ: where they work in place, where their blocks lie, counts that others cannot know.
-TEST(Planner, MembersThatAskAlikeDecideAlike) {
+TEST(Planner, EqualQuestionsHaveEqualAnswers) {
   std::mt19937 random(4711);
   const auto roll = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   for (int round = 0; round < 150; ++round) {
@@ -174,7 +174,7 @@ TEST(Planner, MembersThatAskAlikeDecideAlike) {
   }
 }
 
-TEST(Planner, CountsThatOthersCannotKnowDecideNothing) {
+TEST(Planner, IgnoresCountsThatOthersDoNotKnow) {
   const PlannerOptions options{.table =
                                    "all_to_all_v * * 0-1K pairwise 0 for few\n"
                                    "all_to_all_v * * 1K+ flat 0 for many\n"};

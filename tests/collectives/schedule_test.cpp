@@ -71,7 +71,7 @@ TEST(Blocks, AreEqualWhenTheySayTheSame) {
   EXPECT_FALSE(Blocks::split(7, 3) == Blocks::even(2, 3));
 }
 
-TEST(Blocks, PiecesOfVeryMuchAreNotTooManyToCount) {
+TEST(Blocks, CountPiecesOfHugeBuffers) {
   const Blocks blocks = Blocks::pieces(5'000'000'000, 1);
   EXPECT_EQ(blocks.total(), 5'000'000'000U);
   EXPECT_LE(blocks.parts(), 1 << 20);
@@ -221,7 +221,7 @@ TEST(Text, RepeatedRoundsSayWhereTheyBeginAndEnd) {
             "out[12,16)..out[4,8) = tmp[0,4) op in[12,16)..in[4,8)\n");
 }
 
-TEST(Fingerprint, DiffersWhenAnythingDoes) {
+TEST(Fingerprint, DiffersForDifferentSchedules) {
   const Schedule schedule = exchange_with(1);
   EXPECT_EQ(fingerprint(schedule), fingerprint(exchange_with(1)));
   EXPECT_NE(fingerprint(schedule), fingerprint(exchange_with(2)));

@@ -30,7 +30,7 @@ TEST(CommunicationOptions, OfACallGoBeforeTheStrategys) {
   EXPECT_EQ(call.merged(strategy), (CommunicationOptions{100, milliseconds(5), Implementation::ring}));
 }
 
-TEST(CommunicationOptions, ThatCannotBeMeantAreRefused) {
+TEST(CommunicationOptions, OutOfRangeAreRefused) {
   const auto made_with = [](CommunicationOptions options) {
     StrategyOptions all = quick();
     all.communication = options;
@@ -44,7 +44,7 @@ TEST(CommunicationOptions, ThatCannotBeMeantAreRefused) {
   refusal([&] { strategy.extended().reduce_to("SUM", value, {}, {.bytes_per_pack = -5}); }, Code::usage);
 }
 
-TEST(Ways, FollowFromDevicesAndWishes) {
+TEST(Ways, FollowFromDevicesAndOptions) {
   struct Row {
     Implementation wished;
     std::vector<std::string> devices;

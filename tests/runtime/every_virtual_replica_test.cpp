@@ -36,7 +36,7 @@ Tensor<float> tree(int first, int number) {
   return left;
 }
 
-TEST_P(VirtualReplicas, HaveTheSameBitsHoweverManyReplicasThereAre) {
+TEST_P(VirtualReplicas, HaveTheSameBitsForAnyNumberOfReplicas) {
   for (const int each : {1, 2, 4, 8}) {
     const int number = each * size();
     const auto sums = strategy->run([&](ReplicaContext& replica) {

@@ -161,14 +161,14 @@ TEST_F(GpuStrategies, CombineDeviceDataByEveryImplementation) {
 }
 
 // The one thread that speaks for all may not wait for what it has to start itself.
-TEST_F(GpuStrategies, OnProcessorsAskNobodyForGpus) {
+TEST_F(GpuStrategies, OnProcessorsDoNotUseGpus) {
   MirroredStrategy strategy(2, quick());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
 }
 
-TEST_F(GpuStrategies, ThatFailOnOneReplicaEndOnAllWithItsWords) {
+TEST_F(GpuStrategies, AFailureOfOneReplicaEndsAll) {
   MirroredStrategy strategy(three, quick());
   const std::string words = refusal(
       [&] {
@@ -226,7 +226,7 @@ TEST_F(GpuStrategies, AddUpVirtualReplicasThere) {
   EXPECT_EQ(sums(two), sums_on_processors(8, 3000));
 }
 
-TEST_F(GpuStrategies, SayHowTheyTalk) {
+TEST_F(GpuStrategies, LogTheirTransport) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });

@@ -169,7 +169,7 @@ void expect_told_apart(const Value& first, const Value& second, std::shared_ptr<
   }
 }
 
-TEST(ReducedStructures, OfAnotherShapeOrKeyAreToldApart) {
+TEST(ReducedStructures, OfAnotherShapeOrKeyAreAMismatch) {
   const auto ones = [](TensorShape shape) { return Tensor<float>(std::move(shape), 1.F); };
   using Numbers = std::vector<float>;
   using Map = std::map<std::string, Numbers>;

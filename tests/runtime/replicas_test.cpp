@@ -31,7 +31,7 @@ void expect_refused(MirroredStrategy& two, const std::function<void(ReplicaConte
   EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
 }
 
-TEST(Replicas, ThatMakeDifferentCollectivesAreToldAtOnce) {
+TEST(Replicas, DifferentCollectivesAreAnErrorAtOnce) {
   MirroredStrategy two(2, quick());
   const auto one_more = [](int which) {
     return [which](ReplicaContext& context) {
@@ -173,7 +173,7 @@ TEST(Replicas, ExceptionsOfAMergeCallReachAll) {
       "for all replicas, threw: in the middle");
 }
 
-TEST(Replicas, ThatKeepAFailureToThemselvesAreFoundOut) {
+TEST(Replicas, SwallowedFailuresEndTheRun) {
   MirroredStrategy two(2, quick());
   EXPECT_NE(refusal(
                 [&] {

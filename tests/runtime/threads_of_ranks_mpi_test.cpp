@@ -138,7 +138,7 @@ TEST(ThreadsOfRanks, CombineByOperationsOfTheProgramsChoice) {
 }
 
 // By levels too a failure is known at once, also before anybody has been further than its process.
-TEST(ThreadsOfRanks, CombineByLevelsOrHearWhyNot) {
+TEST(ThreadsOfRanks, CombineByLevelsOrReportTheReason) {
   StrategyOptions options = quiet();
   options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
   MultiWorkerMirroredStrategy strategy(session(), 2, options);
@@ -183,7 +183,7 @@ class Odd : public CrossDeviceOps {
   }
 };
 
-TEST(ThreadsOfRanks, HearWhyACallForAllCouldNotBegin) {
+TEST(ThreadsOfRanks, ReportWhyACallForAllCannotBegin) {
   if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   StrategyOptions options = quiet();
   options.cross_device_ops = std::make_shared<Odd>();

@@ -64,7 +64,7 @@ TEST_F(RankVariables, ThatDifferAreNamedOnAll) {
 // A rank that is still making its variables hears there that two others differ.
 const std::initializer_list<Code> told_in_run_or_before = {Code::replica_failed, Code::mismatch};
 
-TEST_F(RankVariables, ChangesInAnotherOrderAreToldApart) {
+TEST_F(RankVariables, ChangesInAnotherOrderAreAMismatch) {
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const auto change = [&] {
     Variable v(0.F, {.aggregation = Aggregation::sum});
@@ -84,14 +84,14 @@ TEST_F(RankVariables, ChangesInAnotherOrderAreToldApart) {
     EXPECT_NE(words.find(part), std::string::npos) << words;
 }
 
-TEST_F(RankVariables, TensorsOfAnotherShapeAreToldApart) {
+TEST_F(RankVariables, TensorsOfAnotherShapeAreAMismatch) {
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const PerReplica<Tensor<float>> value{Tensor<float>(world().rank() == 0 ? TensorShape{2, 3} : TensorShape{3, 2})};
   const std::string words = refusal([&] { strategy.reduce("SUM", value); }, Code::mismatch);
   EXPECT_NE(words.find("differ in order, shape"), std::string::npos) << words;
 }
 
-TEST_F(RankVariables, GradientsInAnotherOrderAreToldApart) {
+TEST_F(RankVariables, GradientsInAnotherOrderAreAMismatch) {
   if (n == 1) GTEST_SKIP() << lacks("needs another rank");
   const std::size_t first = world().rank() == 0 ? 2 : 4;
   GradientReducer reducer(strategy, {{"a", DataType::f32, first}, {"b", DataType::f32, 6 - first}});

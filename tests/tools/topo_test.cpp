@@ -123,7 +123,7 @@ TEST(TopoText, ShowsEveryRankOfASmallNode) {
   for (int rank = 0; rank < 24; ++rank) EXPECT_TRUE(holds(tree, text("\n     ", rank, " "))) << rank << "\n" << tree;
 }
 
-TEST(TopoText, FoldsMembersWithoutLosingOne) {
+TEST(TopoText, FoldsMembersCompletely) {
   const Topology topology = topology_from_description("package:2 numa:4 core:16 pu:1", 128);
   const Words table = member_table(topology, 0, 8);
   ASSERT_EQ(table.size(), 9U);

@@ -157,7 +157,7 @@ float larger(float a, float b) { return a > b ? a : b; }
 class CommunicatorMpiTwo : public NeedsRanks<2> {};
 
 // Code lies elsewhere in every process.
-TEST_F(CommunicatorMpiTwo, AnotherFunctionIsToldApart) {
+TEST_F(CommunicatorMpiTwo, AnotherFunctionIsAMismatch) {
   Communicator all = fresh();
   std::vector<float> data(100, 1.F);
   all.all_reduce(data, ordered(&add));

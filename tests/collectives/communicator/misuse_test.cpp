@@ -78,7 +78,7 @@ void expect_all(const std::vector<std::string>& texts, std::initializer_list<std
   }
 }
 
-TEST(Misuse, MembersThatDifferInOneThingAreToldSo) {
+TEST(Misuse, CallsThatDifferInOneArgumentAreAMismatch) {
   const Body sums = reduce_by(sum);
   expect_told_apart(reduce_by(sum, 101), sums, {"E016", "101 f32", "100 f32", "rank 1"});
   expect_told_apart(reduce_by(max), sums, {"E016", "max", "sum", "rank 1"});
@@ -105,7 +105,7 @@ TEST(Misuse, MembersThatDifferInOneThingAreToldSo) {
   expect_told_apart(gather(5), gather(4), {"E016", "all_gather_v", "rank 1"});
 }
 
-TEST(Misuse, BatchInAnotherOrderOrShapeIsToldApart) {
+TEST(Misuse, ABatchInAnotherOrderOrShapeIsAMismatch) {
   constexpr std::string_view order = "differ in order, shape";
   expect_told_apart(batch_of({2, 4}, sum), batch_of({4, 2}, sum), {"E016", "6 f32 in 2 tensors", order, "rank 1"});
   expect_told_apart(batch_of({3, 3}, sum), batch_of({2, 4}, sum), {"E016", order});
@@ -123,7 +123,7 @@ TEST(Misuse, BatchInAnotherOrderOrShapeIsToldApart) {
   expect_told_apart(broadcasts({5, 7}), broadcasts({7, 5}), {"E016", "12 i32 in 2 tensors", order});
 }
 
-TEST(Misuse, AnotherFunctionIsToldApart) {
+TEST(Misuse, AnotherFunctionIsAMismatch) {
   expect_told_apart(reduce_by(commutative(&add)), reduce_by(commutative(&larger)), {"E016", "functions differ"});
   expect_told_apart(reduce_by(commutative([](float a, float b) { return a + b; })),
                     reduce_by(commutative([](float a, float b) { return a > b ? a : b; })),
@@ -163,7 +163,7 @@ TEST(Misuse, NamedFunctionsOfABatchNeedNotBeTheSame) {
   });
 }
 
-TEST(Misuse, AnotherLineIsToldApartOnlyWhereThatIsWished) {
+TEST(Misuse, AnotherLineIsAMismatchOnlyIfSet) {
   const Body one = [](Communicator& world) { EXPECT_EQ(world.all_reduce(1, sum), 3); };
   const Body others = [](Communicator& world) { EXPECT_EQ(world.all_reduce(1, sum), 3); };
   with_members(3, [&](Communicator& world) { (world.rank() == 1 ? one : others)(world); });
@@ -265,7 +265,7 @@ TEST(Misuse, BadArgumentsOfOneMemberAreReportedToAll) {
 }
 
 // What moves no data is a call as well.
-TEST(Misuse, MakingCommunicatorsAndMemoryIsToldFromOtherCalls) {
+TEST(Misuse, SplitsAndAllocationsDifferFromOtherCalls) {
   const auto split = [](Communicator& world) { world.split(world.rank() % 2); };
   const auto copy = [](Communicator& world) { world.duplicate("copy"); };
   const auto memory = [](Communicator& world) { world.allocate<float>(10); };
@@ -362,7 +362,7 @@ TEST(Misuse, ARequestThatIsDroppedIsAnErrorWithItsLine) {
   EXPECT_FALSE(lines.empty());
 }
 
-TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightSaysSo) {
+TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightReportsThem) {
   std::atomic<int> failed = 0;
   std::atomic<bool> ended = false;  // until then the call of rank 0 cannot finish
   run_members(

@@ -151,7 +151,7 @@ TEST(AllToAllV, NeedsEqualCountsOfAMemberWithItself) {
       {}, short_patience, Log(LogLevel::off));
 }
 
-TEST(ProgressThread, AnOwnFunctionThatCallsItsCommunicatorIsToldSo) {
+TEST(ProgressThread, AUserFunctionCannotCallItsCommunicator) {
   std::atomic<int> failed = 0;
   run_members(
       2,
@@ -273,7 +273,7 @@ TEST(Batches, CheckEachBeforeTheyAddUp) {
       "negative");
 }
 
-TEST(Moved, ACommunicatorThatWasMovedAwaySaysSo) {
+TEST(Moved, CallsOfAMovedCommunicatorAreRefused) {
   with_members(2, [](Communicator& world) {
     Communicator first = world.duplicate();
     Communicator second = std::move(first);

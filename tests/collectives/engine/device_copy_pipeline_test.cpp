@@ -65,7 +65,7 @@ TEST(GpuPiece, IsLargeEnoughForTheCostOfACopy) {
 }
 
 // Every collective, with copies that take their time, another time each.
-TEST_F(DeviceCopyPipelineTest, GoesRightHoweverLongCopiesTake) {
+TEST_F(DeviceCopyPipelineTest, IsRightWithCopiesOfAnyDuration) {
   std::atomic<unsigned> drawn = 0;
   gpus().before_copies([&](Way, std::size_t) {
     std::this_thread::sleep_for(std::chrono::microseconds((drawn.fetch_add(1) * 7919 % 11) * 20));

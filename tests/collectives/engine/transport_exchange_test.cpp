@@ -128,7 +128,7 @@ TEST(TransportExchange, HearsThatOneCannotGoOn) {
   });
 }
 
-TEST(TransportExchange, EndsWhereItWaitsInVain) {
+TEST(TransportExchange, EndsWhenWaitingIsFutile) {
   std::atomic<bool> is_in_vain = false;
   const FutilityCheck in_vain = [&]() -> std::optional<std::string> {
     return is_in_vain ? std::optional<std::string>("somebody has given up") : std::nullopt;

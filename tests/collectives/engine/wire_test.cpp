@@ -288,7 +288,7 @@ TEST(Wire, EverythingElseKeepsItsBits) {
   EXPECT_TRUE(have_same_bits(results_of(WireFormat::f16), as_is));
 }
 
-TEST(Wire, OneNodeHasNoWire) {
+TEST(Wire, IsNotUsedOnOneNode) {
   run_on({4}, in_format(WireFormat::bf16), [](Communicator& world) {
     std::vector<float> data(many, 1.0F + std::ldexp(1.0F, -20));
     EXPECT_FALSE(is_narrow(world.plan_all_reduce(data, sum)));
@@ -318,7 +318,7 @@ TEST(Wire, CarriesNansAndInfinities) {
   }
 }
 
-TEST(Wire, MembersThatDifferAreToldSo) {
+TEST(Wire, DifferentFormatsAreAMismatch) {
   const auto topology = nodes_of_layout({2, 2});
   const auto exchanges = make_local_exchanges(4, short_patience, Log(LogLevel::off));
   std::vector<std::string> texts(4);

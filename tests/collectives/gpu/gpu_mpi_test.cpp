@@ -225,7 +225,7 @@ TEST_P(SharedGpu, IsNotAllThatIsUsed) {
 }
 
 // One process measures while the others wait, and all take the way that its numbers speak for.
-TEST_P(FakeSharedGpu, IsJudgedByAllAlike) {
+TEST_P(FakeSharedGpu, AllMembersChooseTheSameWay) {
   const int n = world().size();
   fake()->take(
       world().rank() == 0

@@ -166,7 +166,7 @@ TEST_F(GpuOrder, IsKeptByPlans) {
 }
 
 // Where the host reduces or packs, it waits; then all is done when the call returns.
-TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
+TEST_F(GpuOrder, IsKeptByTheHostWhereItHoldsData) {
   with_members(3, [&](Communicator& world) {
     const OwnStream stream(gpus());
     NumbersThere data(2000);
@@ -184,7 +184,7 @@ TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
   });
 }
 
-TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
+TEST_F(GpuOrder, EndsWithAFailedLaunch) {
   for (const bool copies : {false, true}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {
@@ -217,7 +217,7 @@ TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
 }
 
 // Of a call that fails on its way a part may be in a stream: whoever hears of it may free its memory.
-TEST_F(GpuOrder, LetsGoOfMemoryBeforeAFailureIsHeardOf) {
+TEST_F(GpuOrder, ReleasesMemoryBeforeAFailureIsReported) {
   std::atomic<int> refused = 0;
   with_members(3, [&](Communicator& world) {
     const OwnStream stream(gpus());
@@ -266,7 +266,7 @@ TEST_F(GpuOrder, WaitsForMembersThatComeAndNamesThoseThatDoNot) {
   EXPECT_EQ(refused, 2);
 }
 
-TEST_F(GpuOrder, IsAllMembersAffair) {
+TEST_F(GpuOrder, IsChosenByAllMembersAlike) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     const OwnStream stream(gpus());

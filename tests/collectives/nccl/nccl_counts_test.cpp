@@ -122,7 +122,7 @@ TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
 }
 
 // All members say the same, in that call, and the ones whose counts do fit as well.
-TEST_F(OwnGpus, AreNotAskedForCountsThatDoNotFit) {
+TEST_F(OwnGpus, RefuseUnequalCountsBeforeNccl) {
   for (const bool is_gather : {false, true}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {

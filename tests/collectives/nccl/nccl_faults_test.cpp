@@ -17,7 +17,7 @@ bool says(const Error& error, std::string_view part) {
   return std::string_view(error.what()).find(part) != std::string_view::npos;
 }
 
-TEST_F(OwnGpus, AreNotAskedForCallsThatDiffer) {
+TEST_F(OwnGpus, RefuseDifferentCallsBeforeNccl) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
@@ -68,7 +68,7 @@ TEST_F(OwnGpus, AreNotGivenAStreamOfAnotherGpu) {
 }
 
 // What NCCL lacks is composed in memory of the group's own, which grows with the calls.
-TEST_F(OwnGpus, WithoutMemoryToComposeInSaySoOnAll) {
+TEST_F(OwnGpus, MissingScratchMemoryIsReportedToAll) {
   for (const int way : {0, 1, 2, 3}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {
@@ -142,7 +142,7 @@ TEST_P(FaultyNccl, IsNamedOnAll) {
   EXPECT_EQ(refused, 3);
 }
 
-TEST_F(OwnGpus, ThatLoseEachOtherSaySo) {
+TEST_F(OwnGpus, ReportLostMembers) {
   std::atomic<int> refused = 0;
   with_members(3, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
@@ -168,7 +168,7 @@ TEST_F(OwnGpus, ThatLoseEachOtherSaySo) {
 }
 
 // One never comes to it, because of what it put into its stream before.
-TEST_F(OwnGpus, ThatWaitForAStreamDoSoToTheLimit) {
+TEST_F(OwnGpus, WaitForAStreamUpToTheLimit) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());
@@ -192,7 +192,7 @@ TEST_F(OwnGpus, ThatWaitForAStreamDoSoToTheLimit) {
 }
 
 // A call that the host takes part in waits for what is in the stream no longer than that.
-TEST_F(OwnGpus, ThatWaitForTheHostOfAStreamDoSoToTheLimit) {
+TEST_F(OwnGpus, WaitForTheHostOfAStreamUpToTheLimit) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     std::vector<int> mine(count, 1);
@@ -212,7 +212,7 @@ TEST_F(OwnGpus, ThatWaitForTheHostOfAStreamDoSoToTheLimit) {
 }
 
 // What is heard of in another call breaks off what GPUs do at once, before memory is freed that they use.
-TEST_F(OwnGpus, AreBrokenOffByAnyCallThatFails) {
+TEST_F(OwnGpus, EndWithAnyFailedCall) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     DeviceVector<int> mine(std::vector<int>(count, 1), world.rank());

@@ -100,7 +100,7 @@ TEST_F(OwnGpus, CombineByFunctionsOfTheirOwn) {
 }
 
 // The host's tree: the same bits of a function in whose result the order shows.
-TEST_F(OwnGpus, HaveTheHostSBitsOfFunctionsOfTheirOwn) {
+TEST_F(OwnGpus, UserFunctionsHaveTheBitsOfTheHost) {
   for (const int members : {3, 6, 8}) {
     with_members(members, [&](Communicator& world) {
       Communicator ordered_world = world.reproducible();

@@ -11,7 +11,7 @@
 namespace lockstep::test {
 namespace {
 
-TEST_F(OwnGpus, NeedNotBeWaitedForInAStream) {
+TEST_F(OwnGpus, RunInAStreamWithoutTheHost) {
   with_members(3, [&](Communicator& world) {
     const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(counting(count, 0), world.rank());

@@ -35,7 +35,7 @@ enum class Reach { slots, threads, across };
 class NodeCollectiveTest : public testing::TestWithParam<std::tuple<int, Reach>> {};
 
 // One call after the other in the same rooms, from a step that is about to wrap around.
-TEST_P(NodeCollectiveTest, GivesEveryResultInAnyOrderOfGettingOn) {
+TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
   if (test::watched_for_races) GTEST_SKIP() << test::lacks("members in threads of their own: one thread has no races");
   const auto [members, reach] = GetParam();
   auto all = rooms(members, reach == Reach::threads);

@@ -147,7 +147,7 @@ TEST_F(Receptions, LimitOfLiveCommunicatorsIsNamed) {
   EXPECT_NE(end.find("-> end communicators"), std::string::npos) << end;
 }
 
-TEST_F(Receptions, DoNotBelieveStrangers) {
+TEST_F(Receptions, RefuseStrangers) {
   const auto callers = acceptor.open(member_id(7));
   int error = 0;
   auto socket = connect(acceptor.address(), false, error);

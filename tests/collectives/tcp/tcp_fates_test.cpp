@@ -143,7 +143,7 @@ void reset_connections_to(std::string_view address) {
   }
 }
 
-TEST(TcpFates, ResetOfALivingRankDoesNotSayThatItHasEnded) {
+TEST(TcpFates, AResetDoesNotMeanThatARankHasEnded) {
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 67);
     const int other = 1 - exchange.rank();
@@ -206,7 +206,7 @@ TEST(TcpFates, KilledProcessesHaveEnded) {
   });
 }
 
-TEST(TcpFates, ThoseThatAreLeftMeetWithoutAWord) {
+TEST(TcpFates, SurvivorsMeetWithoutMessages) {
   test::on_threads(4, [](Exchange& exchange) {
     Member member(exchange, 71);
     Transport& old = member.transport();

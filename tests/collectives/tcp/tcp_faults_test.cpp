@@ -548,7 +548,7 @@ TEST_F(Descriptors, MessagesGoOutWhenSomeAreFreeAgain) {
   });
 }
 
-TEST_F(Descriptors, ThatCannotBeHadShutTheReceptionUntilSomeAreFree) {
+TEST_F(Descriptors, RunningOutClosesTheReceptionUntilSomeAreFree) {
   in_own_process([] {
     Acceptor acceptor("127.0.0.1", false, key());
     const auto callers = acceptor.open(member_id(7));

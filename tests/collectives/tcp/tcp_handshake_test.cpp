@@ -92,7 +92,7 @@ TEST(Shaking, FailsWithAnyBitChanged) {
   }
 }
 
-TEST(Shaking, CannotBeSaidASecondTime) {
+TEST(Shaking, CannotBeReplayed) {
   Said before;
   with_changed([&](const Said& said) { before = said; });
   bool is_used = false;

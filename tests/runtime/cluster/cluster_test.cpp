@@ -46,7 +46,7 @@ TEST(ClusterSpec, TellsItsJobsAndTasks) {
   EXPECT_NE(whole, ClusterSpec({{"chief", {"127.0.0.1:1234"}}}));
 }
 
-TEST(ClusterSpec, IndicesMayHaveGaps) {
+TEST(ClusterSpec, TasksMayHaveGaps) {
   const ClusterSpec sparse(ClusterSpec::Jobs{{"worker", {{1, "worker1:2222"}, {4, "worker4:2222"}}}});
   EXPECT_EQ(sparse.num_tasks("worker"), 2);
   EXPECT_EQ(sparse.task_indices("worker"), (std::vector<int>{1, 4}));
@@ -158,7 +158,7 @@ TEST(TfConfig, SaysHowToTalk) {
   EXPECT_EQ(session.master(), "sessionmaster:2222");
 }
 
-TEST(TfConfig, TheProgramMayKnowBetter) {
+TEST(TfConfig, ArgumentsOfTheProgramGoFirst) {
   const auto words = tf_config("{" + two_jobs + R"(, "rpc_layer": "grpc", "task": {"type": "ps", "index": 1}})");
   EXPECT_EQ(TfConfigResolver({.type = "ps", .index = 0}, words).master(), "grpc://ps0:2222");
   const TfConfigResolver other({.type = "worker", .index = 1, .rpc_layer = "test"}, words);
@@ -167,7 +167,7 @@ TEST(TfConfig, TheProgramMayKnowBetter) {
   EXPECT_EQ(TfConfigResolver({.index = 0}, words).task(), (Task{"ps", 0}));
 }
 
-TEST(TfConfig, NumbersAndWordsStandForEachOther) {
+TEST(TfConfig, TakesNumbersAsWords) {
   const TfConfigResolver found({}, tf_config(R"({"cluster": {"123456": ["ps0:2222", "ps1:2222"]},
                                                 "task": {"type": 123456, "index": "1"}})"));
   EXPECT_EQ(found.task(), (Task{"123456", 1}));

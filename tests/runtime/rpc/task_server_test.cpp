@@ -56,7 +56,7 @@ class TaskServers : public testing::Test {
   }
 };
 
-TEST_F(TaskServers, SayWhereTheyAre) {
+TEST_F(TaskServers, TellTheirAddress) {
   std::vector<std::string> lines;
   TaskServerOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -208,7 +208,7 @@ TEST_F(TaskServers, NameTheTasksOfAnotherCluster) {
       << words;
 }
 
-TEST_F(TaskServers, AnswerHoweverBusyTheirFunctionsAre) {
+TEST_F(TaskServers, AnswerWhileTheirFunctionsAreBusy) {
   Server leader(cluster(), "worker", 0, quick());
   leader.functions().add("sleep", [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); });
   leader.start();

@@ -57,7 +57,7 @@ TEST(Synthetic, MemoryAtTwoLevelsGivesTheNearerOne) {
   EXPECT_EQ(machine.numas(), 4);
 }
 
-TEST(Synthetic, NonsenseIsRefused) {
+TEST(Synthetic, RefusesNonsense) {
   for (const char* junk :
        {"", "core:4", "nonsense:3 pu:1", "pu:0", "core:-1 pu:1", "package:2 pu:x", "((((", "pu:1 core:2"}) {
     const std::string what = refusal([&] { read_synthetic_machine(junk); }, Code::bad_description);
