@@ -116,7 +116,7 @@ class BenchSchema(unittest.TestCase):
                 (row + ("check",), "ranks_equal", None), (row + ("check",), "wrong", True), (row + ("limit",), "binding", None)):
             self.assert_refused(path, lambda all, name=name, value=value: all.update({name: value}))
 
-    def test_what_a_reader_must_bear_is_taken(self):
+    def test_unknown_fields_and_nulls_are_taken(self):
         self.assert_taken(lambda all: all.update(new="field", rows=[]))
         self.assert_taken(lambda all: all["rows"][0].update(new={"field": 1}, limit=None, baselines=[]))
         self.assert_taken(lambda all: all["rows"][0]["time_us"].update(median=None, ci95=[None, None]))

@@ -81,7 +81,7 @@ class LostLinks(unittest.TestCase):
         self.assert_all_is_done()
 
     @unittest.skipUnless(shutil.which("taskset") and (os.cpu_count() or 1) > 1, "taskset (util-linux), and two cores")
-    def test_a_node_whose_cores_are_taken_is_slow_and_named(self):
+    def test_a_node_with_busy_cores_is_slow_and_named(self):
         folder = tempfile.TemporaryDirectory(dir=os.getcwd())
         self.addCleanup(folder.cleanup)
         self.tasks.env["LOCKSTEP_TIMELINE"] = folder.name

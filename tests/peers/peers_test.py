@@ -138,7 +138,7 @@ class Starting(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         return peers.Peer("mpich5", "mpich", "", script(folder.name, text), program=Path("none"))
 
-    def test_a_hang_is_ended_and_what_it_said_counts(self):
+    def test_a_hang_is_ended_and_its_output_counts(self):
         peer = self.fake("echo peer_bench result 0 1 1 1 9 0\nsleep 60 & wait\n")
         start = time.monotonic()
         outcome = launch.measure(peer, peers.Launch(), PLACE._replace(limit_s=1), [job(8, "a"), job(512, "b")])
@@ -262,7 +262,7 @@ class Comparing(unittest.TestCase):
         self.assertIn("# left out: intelmpi", report.table(found, report.rows_of(found)))
         self.assertEqual(calls.count("intelmpi"), 2, "not started again")
 
-    def test_who_is_hopelessly_slow_is_not_tuned_for_long(self):
+    def test_a_much_slower_peer_is_not_tuned_for_long(self):
         tried = []
 
         def slow(peer, *rest):

@@ -97,7 +97,7 @@ class BadInput(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("LOCKSTEP-E021", done.stderr)
 
-    def test_what_was_measured_is_not_lost(self):
+    def test_measurements_are_not_lost(self):
         bench = [given.lockstep, "bench", "all_reduce", "--sizes", "8,64,512", "--seconds", "1.5", "--baseline", "none", "--json"]
         with tempfile.TemporaryDirectory() as folder:
             pipe, file, link = (os.path.join(folder, name) for name in ("pipe", "file.json", "link"))

@@ -78,7 +78,7 @@ class Deaths(unittest.TestCase):
             with self.subTest(victim=victim, how=how):
                 self.check("mapping", victim, "all_reduce", how)
 
-    def test_before_the_others_find_what_it_has_shown(self):
+    def test_before_the_others_find_its_memory(self):
         for moment, victim, call, how in (("opening", 1, "all_gather", "host"), ("opening", 2, "all_gather", "stream"),
                                           ("remapping", 1, "all_gather", "host"), ("remapping", 0, "all_gather", "stream")):
             with self.subTest(moment=moment, victim=victim, how=how):

@@ -81,7 +81,7 @@ class NodeMemory(unittest.TestCase):
         self.assertEqual(got, 1, out + err)
         self.assertIn("LOCKSTEP_NODE_MEMORY", err)
 
-    def test_what_was_measured_is_shown_and_kept(self):
+    def test_measurements_are_shown_and_kept(self):
         with tempfile.TemporaryDirectory() as folder:
             got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertEqual(got, 0, out + err)
@@ -131,7 +131,7 @@ class NodeMemory(unittest.TestCase):
                 with open(os.path.join(folder, "lockstep", name), encoding="utf-8") as file:
                     self.assertRegex(file.read(), r"for .*, [0-9.]+ to [0-9.]+ ns apart, version")
 
-    def test_what_another_member_reads_is_written_past_the_caches_where_that_was_measured_to_be_better(self):
+    def test_shared_data_are_written_past_the_caches_where_that_is_faster(self):
         self.forced_runs(ON_ONE_CORE, "3", ("halves_from", "1024"), "slow_from",
                          (("0", "always"), ("1", "1 ns/KiB"), (str(1 << 40), "never")),
                          ("all_reduce", "broadcast", "all_to_all"), "96,3000,200K,3M")

@@ -99,7 +99,7 @@ class OldGpuSoftware(unittest.TestCase):
             self.assertEqual(self.nccl(21403, lacks=name), f"NCCL 2.14.3 has no {name}: 2.18.0 or newer is needed; put the folder of "
                                                            "one first in LD_LIBRARY_PATH")
 
-    def test_an_nccl_that_does_not_say_what_it_is(self):
+    def test_an_nccl_without_a_version(self):
         self.assertEqual(self.nccl(0, lacks="ncclGetVersion"), "NCCL without a version has no ncclGetVersion: 2.18.0 or newer is needed; put the "
                                                                "folder of one first in LD_LIBRARY_PATH")
         self.assertIn("NCCL without a version is too old", self.nccl(0, result=3))

@@ -144,7 +144,7 @@ class Ranks(unittest.TestCase):
             self.assertIn(r"a\x1b[2J\nb" if not words else r"a\\x1b[2J\\nb", out)
             self.assertNotIn("\x1b", out)
 
-    def test_that_fail_leave_what_they_did(self):
+    def test_that_fail_leave_their_last_calls(self):
         folder = os.path.join(self.folder.name, "dump")
         ranks = self.start(1000, LOCKSTEP_TIMEOUT="2s", LOCKSTEP_DUMP=folder)
         os.kill(ranks[2], signal.SIGSTOP)
@@ -169,7 +169,7 @@ class Ranks(unittest.TestCase):
         with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
             return file.read()
 
-    def test_say_at_a_signal_what_they_do(self):
+    def test_print_their_state_at_a_signal(self):
         folder = os.path.join(self.folder.name, "dump")
         ranks = self.start(1500, LOCKSTEP_SIGNAL="USR1", LOCKSTEP_DUMP=folder)
         os.kill(ranks[1], signal.SIGSTOP)
@@ -194,7 +194,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertIn('"world" rank 1 of 3', out)
 
-    def test_leave_when_they_did_what(self):
+    def test_leave_the_times_of_their_calls(self):
         folder = os.path.join(self.folder.name, "line")
         trace = os.path.join(self.folder.name, "trace.json")
         self.start(1500, LOCKSTEP_TIMELINE=folder)

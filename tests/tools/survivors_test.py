@@ -213,7 +213,7 @@ class SurvivingTasksOfNodes(SurvivingTasks):
 
     test_one_that_is_stopped_is_named_and_not_left_behind = None  # as on one host
 
-    def test_whose_link_is_lost_does_not_go_on_by_itself(self):
+    def test_without_links_does_not_go_on_alone(self):
         addresses, on = self.start_on(3, 1)
         tasks = self.start(3, steps=STEPS * 20, addresses=addresses, prefix=on, LOCKSTEP_SILENCE="2s")
         time.sleep(1)

@@ -63,12 +63,12 @@ class Thin(unittest.TestCase):
         self.assertEqual(thin, expected)
         self.assertIn(ours, thin)
 
-    def test_empties_what_is_there_to_be_linked_and_nothing_else(self):
+    def test_empties_only_relocatable_gpu_code(self):
         whole = library(_nv_fatbin=fatbin((90, b"B" * 16)), _Xnv_relfatbin=b"D" * 40, _data=b"F" * 40)
         whole = whole.replace(b".Xnv_relfatbin", b"__nv_relfatbin")
         self.assertEqual(self.thin(whole)[1], whole.replace(b"D" * 40, bytes(40)))
 
-    def test_says_what_is_wrong(self):
+    def test_reports_errors(self):
         for content, architecture, words in ((library(_nv_fatbin=fatbin((80, b"A" * 16))), "90", "no code for GPUs of architecture 90"),
                                              (b"text", "90", "no library"), (library(), "Hopper", "LIBRARY RESULT ARCHITECTURE")):
             done, thin = self.thin(content, architecture)

@@ -90,7 +90,7 @@ class Session(unittest.TestCase):
         code, _, err = self.alone("leaves_main_with_a_handler")
         self.assertEqual(code, 9, "the program's own says what is to become of it\n" + err)
 
-    def test_who_does_not_come_to_the_start_of_mpi_is_named(self):
+    def test_missing_ranks_are_named_at_the_start_of_mpi(self):
         code, _, err = self.mpi("begin_hangs", 3, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
         self.assertNotEqual(code, 0)
         missing = r"of the ranks on this host, 1 \(process \d+\) is stopped, 2 \(process \d+\) has not reached it"
