@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "bench/run_files.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/sanitized.hpp"
 #include "topology/base/text.hpp"
@@ -23,8 +24,6 @@ namespace {
 using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
 using Json = nlohmann::ordered_json;
 using test::refusal;
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 std::string example() {
   const std::ifstream file(std::string(SOURCE_ROOT) + "/docs/bench-json.md");
@@ -48,9 +47,7 @@ std::string damaged(std::string_view path, const Json& value) {
   return refused(json.dump());
 }
 
-TEST(BenchJson, WritesTheExampleOfTheManual) {
-  EXPECT_EQ(to_json(parse_run(example(), "example")), example());
-}
+TEST(BenchJson, WritesTheExampleOfTheManual) { EXPECT_EQ(to_json(parse_run(example(), "example")), example()); }
 
 TEST(BenchJson, ValuesComeBack) {
   Whole run = parse_run(example(), "example");

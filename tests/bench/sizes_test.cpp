@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::bench {
@@ -14,8 +15,6 @@ namespace {
 
 using Sizes = std::vector<std::uint64_t>;
 using test::refusal;
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {
   EXPECT_EQ(parse_size("0"), 0U);

@@ -8,6 +8,7 @@
 #include <regex>
 #include <sstream>
 
+#include "tests/support/holds.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/plan_steps.hpp"
 #include "tools/lockstep/plan_text.hpp"
@@ -17,8 +18,6 @@ namespace lockstep::command {
 namespace {
 
 using Words = std::vector<std::string>;
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 std::string printed(const Words& words) {
   struct Redirected {

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/support/holds.hpp"
 #include "tests/topology/shapes.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/topo_json.hpp"
@@ -43,8 +44,6 @@ Words lines_of(const std::string& all) {
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 // What the subcommand prints.
 std::string printed(const Words& words) {

@@ -8,13 +8,10 @@
 #include <tuple>
 
 #include "tests/collectives/communicator/gpu_level_cases.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
-
-bool says(const Error& error, std::string_view part) {
-  return std::string_view(error.what()).find(part) != std::string_view::npos;
-}
 
 enum class Fault : std::uint8_t { nccl, copy, memory };
 
@@ -50,8 +47,8 @@ class FaultyLevels : public OwnGpus, public testing::WithParamInterface<Case> {
         world.barrier();  // where those hear of it who had ended before
       } catch (const Error& error) {
         EXPECT_EQ(error.code() == Code::peer_failed, !is_mine) << error.what();
-        EXPECT_TRUE(says(error, "unhandled system error") || says(error, "it fell off the bus") ||
-                    says(error, "none left"))
+        EXPECT_TRUE(holds(error.what(), "unhandled system error") || holds(error.what(), "it fell off the bus") ||
+                    holds(error.what(), "none left"))
             << error.what();
         EXPECT_TRUE(world.failed());
         ++refused;

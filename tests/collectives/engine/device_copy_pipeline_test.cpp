@@ -9,14 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "collectives/engine/device_copy_pipeline.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/gpu_level_cases.hpp"
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/collectives/communicator/random_case.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -27,26 +26,10 @@ using Way = FakeGpus::Way;
 constexpr gpu::DeviceCosts tiny = {.launch = {1, 1}, .copy = {1, 1}, .down = {1, 4'000'000}, .up = {1, 4'000'000}};
 constexpr std::size_t piece = 64;
 
-class DeviceCopyPipelineTest : public testing::Test {
+class DeviceCopyPipelineTest : public WithGpus<2> {
  protected:
   DeviceCopyPipelineTest() { gpus().take(tiny); }
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
 };
-
-std::vector<int> counting(std::size_t count, int first) {
-  std::vector<int> all(count);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-std::vector<int> on_host(const DeviceVector<int>& there) {
-  std::vector<int> here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 void by_messages(int members, const std::function<void(Communicator&)>& body, const std::string& algorithm = {}) {
   with_members(members, body, {.node_memory = false, .algorithm = algorithm});

@@ -15,7 +15,7 @@
 #include "collectives/engine/local_transport.hpp"
 #include "collectives/prove.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "topology/description.hpp"
+#include "tests/topology/shapes.hpp"
 #include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
@@ -26,12 +26,7 @@ using Layout = std::vector<int>;
 constexpr std::size_t many = 20'001;  // odd, and enough for the link to be the limit
 
 std::shared_ptr<const Topology> nodes_of_layout(const Layout& members) {
-  MachineShape machine;
-  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
-  machine.nics.push_back({.name = "eth0", .mbit_per_s = 1000});
-  std::vector<DescribedNodes> nodes;
-  for (const int each : members) nodes.push_back({machine, 1, each});
-  return std::make_shared<const Topology>(describe(nodes));
+  return nodes_of(members, {{.name = "eth0", .mbit_per_s = 1000}});
 }
 
 std::string words_of(const Layout& layout) {

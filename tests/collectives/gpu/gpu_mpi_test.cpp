@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "collectives/communicator/batch.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "collectives/mpi/mpi_transport.hpp"
 #include "tests/collectives/gpu/stream_order.hpp"
 #include "tests/support/mpi_test.hpp"
@@ -57,19 +56,6 @@ INSTANTIATE_TEST_SUITE_P(Layers, SharedGpu, testing::Values(Kind::fake, Kind::re
 INSTANTIATE_TEST_SUITE_P(Layers, FakeSharedGpu, testing::Values(Kind::fake), testing::PrintToStringParamName());
 
 constexpr std::size_t count = 60'000;
-
-std::vector<std::int32_t> counting(std::size_t size, int first) {
-  std::vector<std::int32_t> all(size);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-template <class T>
-std::vector<T> on_host(const DeviceVector<T>& there) {
-  std::vector<T> here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 std::vector<std::int32_t> sum_of(int members, int turn) {
   std::vector<std::int32_t> all = counting(count, 0);

@@ -9,13 +9,11 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <optional>
 
 #include "collectives/gpu/combining.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -28,13 +26,7 @@ void expect_refusal(const std::function<void()>& call, Code code, std::initializ
 }
 
 // With GPUs of our own making.
-class FakeGpu : public testing::Test {
- protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
-};
+class FakeGpu : public WithGpus<2> {};
 
 enum class Kind : std::uint8_t { fake, real };
 std::ostream& operator<<(std::ostream& out, Kind kind) { return out << (kind == Kind::fake ? "fake" : "real"); }
@@ -55,18 +47,6 @@ class Gpu : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layers, Gpu, testing::Values(Kind::fake, Kind::real), testing::PrintToStringParamName());
-
-std::vector<int> counting(std::size_t count, int first) {
-  std::vector<int> all(count);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-std::vector<int> on_host(const DeviceVector<int>& there) {
-  std::vector<int> here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 TEST_P(Gpu, MemoryIsHadAndFilled) {
   {

@@ -7,15 +7,12 @@
 #include <thread>
 
 #include "tests/collectives/gpu/own_gpus.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
-
-bool says(const Error& error, std::string_view part) {
-  return std::string_view(error.what()).find(part) != std::string_view::npos;
-}
 
 TEST_F(OwnGpus, RefuseDifferentCallsBeforeNccl) {
   std::atomic<int> refused = 0;
@@ -29,7 +26,8 @@ TEST_F(OwnGpus, RefuseDifferentCallsBeforeNccl) {
         world.all_reduce(mine.span().first(count - 1), sum);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::mismatch) << error.what();
-      EXPECT_TRUE(says(error, "all_reduce of 5000 i32") && says(error, "all_reduce of 4999 i32")) << error.what();
+      EXPECT_TRUE(holds(error.what(), "all_reduce of 5000 i32") && holds(error.what(), "all_reduce of 4999 i32"))
+          << error.what();
       ++refused;
     }
   });
@@ -54,8 +52,9 @@ TEST_F(OwnGpus, AreNotGivenAStreamOfAnotherGpu) {
           if (way == 2) world.on(stream.get()).plan_all_reduce(mine, sum).run();
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), Code::usage) << error.what();
-          EXPECT_TRUE(says(error, "rank 1 gave a stream of GPU 5 at ") && says(error, "nccl_faults_test.cpp") &&
-                      says(error, " for data in the memory of GPU 1"))
+          EXPECT_TRUE(holds(error.what(), "rank 1 gave a stream of GPU 5 at ") &&
+                      holds(error.what(), "nccl_faults_test.cpp") &&
+                      holds(error.what(), " for data in the memory of GPU 1"))
               << error.what();
           EXPECT_TRUE(world.failed());
           ++refused;
@@ -86,7 +85,7 @@ TEST_F(OwnGpus, MissingScratchMemoryIsReportedToAll) {
         world.barrier();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), is_mine ? Code::out_of_memory : Code::peer_failed) << error.what();
-        EXPECT_TRUE(says(error, "on GPU 1: none left")) << error.what();
+        EXPECT_PRED2(holds, error.what(), "on GPU 1: none left");
         EXPECT_TRUE(world.failed());
         ++refused;
       }
@@ -108,8 +107,8 @@ TEST_F(OwnGpus, AreNotCapturedWhereAGraphWouldBeWrong) {
       try {
         world.on(stream.get()).all_reduce(mine, bit_or);
       } catch (const Error& error) {
-        EXPECT_TRUE(says(error, "a stream that is captured")) << error.what();
-        EXPECT_TRUE(says(error, is_first ? "the first call of" : "all_reduce of 5000 u32, bit_or")) << error.what();
+        EXPECT_PRED2(holds, error.what(), "a stream that is captured");
+        EXPECT_PRED2(holds, error.what(), is_first ? "the first call of" : "all_reduce of 5000 u32, bit_or");
         ++refused;
       }
       gpus().take_captured(stream.get());
@@ -133,7 +132,7 @@ TEST_P(FaultyNccl, IsNamedOnAll) {
       for (int turn = 0; turn < 3; ++turn) world.all_reduce(mine, sum);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), is_mine ? Code::device : Code::peer_failed) << error.what();
-      EXPECT_TRUE(says(error, "unhandled system error")) << error.what();
+      EXPECT_PRED2(holds, error.what(), "unhandled system error");
       EXPECT_TRUE(world.failed());
       ++refused;
     }
@@ -156,7 +155,7 @@ TEST_F(OwnGpus, ReportLostMembers) {
       if (world.rank() == 1) nccl().break_all();
       request.wait();
     } catch (const Error& error) {
-      EXPECT_TRUE(says(error, "remote process exited")) << error.what();
+      EXPECT_PRED2(holds, error.what(), "remote process exited");
       ++refused;
     }
     // It is broken off at once, and not when the communicator ends.
@@ -183,7 +182,8 @@ TEST_F(OwnGpus, WaitForAStreamUpToTheLimit) {
       request.wait();
     } catch (const Error& error) {
       EXPECT_TRUE(error.code() == Code::stall || error.code() == Code::peer_failed) << error.what();
-      EXPECT_TRUE(says(error, "has not ended for 0.3 s") && says(error, "nccl_faults_test.cpp")) << error.what();
+      EXPECT_TRUE(holds(error.what(), "has not ended for 0.3 s") && holds(error.what(), "nccl_faults_test.cpp"))
+          << error.what();
       ++refused;
     }
     gate.set_value();
