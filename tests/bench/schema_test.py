@@ -3,7 +3,6 @@
 """The JSON Schema of a bench: it takes the example of docs/bench-json.md (which the writer writes byte by byte, see
 run_json_test.cpp), and refuses that example damaged in every place.
 """
-import argparse
 import copy
 import json
 import os
@@ -19,9 +18,7 @@ except ImportError:
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__)
 
 DOCS = os.path.join(os.path.dirname(__file__), "..", "..", "docs")
 

@@ -3,7 +3,6 @@
 """Steps of the tasks of three virtual nodes while the link of one becomes slow, goes away and comes back, or stays away:
 right to the end, or ended everywhere with the name of who is not reached.
 """
-import argparse
 import os
 import re
 import shutil
@@ -17,11 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "steps", "lockstep", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "cluster", "steps", "lockstep", "able")
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 NODES = 3
 STEPS = 2000

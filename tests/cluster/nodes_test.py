@@ -3,7 +3,6 @@
 """Lockstep on several virtual nodes (tools/cluster): the exchange works across them, the topology sees the
 nodes, and the doctor sees their interfaces.
 """
-import argparse
 import json
 import os
 import re
@@ -14,11 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep", "exchange", "heat", "random", "steps", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "cluster", "lockstep", "exchange", "heat", "random", "steps", "able")
 # Open MPI 4's mpirun itself crashes now and then when all ranks end a job at once; this is in its stack then.
 CRASH = "(pmix_server_log_fn+"
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0

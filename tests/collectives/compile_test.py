@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Calls that must not compile, each with the sentence that its author must read; and one that must."""
-import argparse
 import concurrent.futures
 import os
 import subprocess
@@ -12,11 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("source", "compiler"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "source", "compiler")
 
 HEADERS = """
 #include <array>

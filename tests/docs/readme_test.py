@@ -3,7 +3,6 @@
 """README.md and ARCHITECTURE.md are true: the program in README compiles and runs, every command of its `A look
 around` runs, and every path that they name exists.
 """
-import argparse
 import json
 import os
 import re
@@ -17,11 +16,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("source", "build", "mpirun"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "source", "build", "mpirun")
 
 
 def read(name):

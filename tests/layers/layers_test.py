@@ -3,7 +3,6 @@
 """Each layer includes only what lies below it, through however many headers of ours. One planted violation per layer
 shows that the judge sees it.
 """
-import argparse
 import concurrent.futures
 import functools
 import os
@@ -20,11 +19,8 @@ import cases  # noqa: E402
 sys.path.insert(0, os.path.dirname(__file__))
 import class_sizes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("build", "source", "compiler"):
-    parser.add_argument(f"--{name}", required=True)
+parser = cases.parser(__doc__, "build", "source", "compiler")
 parser.add_argument("--headers", choices=["changed", "all"], default="changed", help="that are compiled alone: of the last day's commits, or all")
-parser.add_argument("--json")
 given = parser.parse_args()
 
 # Folder of a source file -> the folders and vendors it may include. The longest folder that fits counts. The folder

@@ -3,7 +3,6 @@
 """tools/peers: what it reads, computes and prints, from canned launches; that a peer that crashes, hangs or is wrong is
 left out and named; bad input; and one short comparison with the MPI library that is there.
 """
-import argparse
 import json
 import os
 import random
@@ -21,11 +20,7 @@ import cases  # noqa: E402
 import torch_ddp  # noqa: E402
 from peers_lib import cli, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--peers", required=True, help="the tool")
-parser.add_argument("--build", required=True, help="where ours was built")
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "peers", "build")
 
 PLACE = launch.Place(ranks=2, type="f32", op="sum", size_bytes=8192)
 OURS = peers.Peer("ours", "openmpi", "", "mpirun")

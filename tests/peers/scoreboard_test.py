@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """tools/peers table: what is to be reached, and what it says of rows that reach it and rows that do not."""
-import argparse
 import os
 import sys
 import unittest
@@ -13,9 +12,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TO
 import cases  # noqa: E402
 from peers_lib import gradients, network, scoreboard, sizes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__)
 
 
 class Scoreboard(unittest.TestCase):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tally and the mission list: what they count, and what they refuse; and which programs are run again."""
-import argparse
 import json
 import os
 import subprocess
@@ -12,9 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__)
 
 RESULTS = [("Good.one", "passed"), ("Good.many/0", "passed"), ("Good.many/1", "passed"), ("Bad.one", "failed"), ("Gpu.one", "skipped")]
 

@@ -3,7 +3,6 @@
 """The command with bad input: every one gets a sentence that says what was wrong and how to mend it, the
 right exit code, no stack trace, no hang, and nothing left behind.
 """
-import argparse
 import json
 import os
 import resource
@@ -17,11 +16,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--lockstep", required=True)
-parser.add_argument("--mpirun", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun")
 
 
 def left_behind():

@@ -3,7 +3,6 @@
 """`lockstep doctor` on this machine, healthy and spoilt: launchers, variables, processors, and a /dev/shm
 that is small, read-only or missing (in a mount namespace of our own). Nothing may be left behind.
 """
-import argparse
 import json
 import os
 import resource
@@ -18,11 +17,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--lockstep", required=True)
+parser = cases.parser(__doc__, "lockstep")
 parser.add_argument("--mpirun", default="mpirun")
 parser.add_argument("--flavour", choices=["openmpi", "mpich"], default="openmpi")
-parser.add_argument("--json")
 given = parser.parse_args()
 
 DOCTOR = [given.lockstep, "doctor"]

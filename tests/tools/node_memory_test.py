@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Memory without a name, seen from outside: /dev/shm may be useless, and nothing stays when members are killed."""
-import argparse
 import os
 import re
 import signal
@@ -14,11 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-for name in ("lockstep", "mpirun"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun")
 RUN = [given.mpirun, "--oversubscribe", "--timeout", "100"]
 # On one core: how far apart members' cores are differs from job to job on some machines, and each distance has a file of its own.
 ON_ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *RUN, "--bind-to", "none"]

@@ -3,7 +3,6 @@
 """`lockstep stat` of ranks that go on, and of ranks of which one is stopped; what they leave when they fail, and what
 `lockstep why` says of it.
 """
-import argparse
 import json
 import os
 import re
@@ -17,11 +16,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("lockstep", "mpirun", "steps"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun", "steps")
 RANKS = 3
 
 

@@ -3,7 +3,6 @@
 """Workers of TF_CONFIG that train together without mpirun: what the others say, and how soon, of one that never
 starts, starts late, is of another program, cluster or key, dies, or is stopped; and that nothing is left behind.
 """
-import argparse
 import os
 import signal
 import sys
@@ -15,12 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 from processes import Processes, cluster_of
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--able", required=True)
-parser.add_argument("--ucx", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "able", "ucx")
 USAGE, TIMEOUT, PEER_DIED, UNFIT = 1, 4, 5, 6
 
 

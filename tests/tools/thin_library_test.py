@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What is left of a library for GPUs of several kinds when all but one's code is overwritten: of a library made here."""
-import argparse
 import os
 import struct
 import subprocess
@@ -12,10 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program")
 
 
 def fatbin(*codes):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ways in which a program may start, share and end MPI, each judged by what a small program prints."""
-import argparse
 import os
 import re
 import signal
@@ -11,11 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("mpirun", "flavour", "programs"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "mpirun", "flavour", "programs")
 
 
 class Session(unittest.TestCase):
