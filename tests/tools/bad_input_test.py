@@ -222,20 +222,5 @@ class BadInput(unittest.TestCase):
         self.assertGreater(done.returncode, 0, "a signal is no answer: " + done.stderr)
         self.assertIn("LOCKSTEP-E", done.stderr)
 
-    def test_read_only_shared_memory(self):
-        def inside(words):
-            script = "mount -t tmpfs -o ro tmpfs /dev/shm && exec \"$@\""
-            return ["unshare", "--mount", "--propagation", "private", "bash", "-c", script, "bash", *words]
-        if subprocess.run(inside(["true"]), capture_output=True, check=False).returncode != 0:
-            self.skipTest("the permission to make a mount namespace")
-        code, out, err = cases.run(inside([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "240", given.lockstep, "topo"]),
-                                   OMPI_MCA_btl="self,tcp")
-        self.assertEqual(code, 0, err)
-        self.assertIn("2 members on 1 node", out, "they share memory without a name")
-        code, out, err = cases.run(inside([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "240", given.lockstep, "doctor"]),
-                                   OMPI_MCA_btl="self,tcp")
-        self.assertEqual(code, 6, out + err)
-        self.assertIn("/dev/shm", out + err)
-
 
 cases.main(given.json)

@@ -158,11 +158,6 @@ class DoctorLive(unittest.TestCase):
         report = self.diagnose(unshared(script, under_mpirun(2)), 0, OMPI_MCA_btl="self,tcp")
         self.one_finding(report, "shared memory", "slow", "32 KiB for each rank")
 
-    def test_shared_memory_as_containers_have_it(self):
-        self.need_namespaces()
-        report = self.diagnose(unshared("mount -t tmpfs -o size=64m tmpfs /dev/shm", under_mpirun(2)), 0, OMPI_MCA_btl="self,tcp")
-        self.one_finding(report, "shared memory", "slow", "32 MiB for each rank")
-
     def test_read_only_shared_memory(self):
         self.need_namespaces()
         script = "mount -t tmpfs -o ro tmpfs /dev/shm"
@@ -232,11 +227,6 @@ class DoctorLive(unittest.TestCase):
         code, out, _ = cases.run(DOCTOR + ["--env", "--json"], LOCKSTEP_TIMOUT="8")
         self.assertEqual(code, 0)
         self.assertEqual(len(json.loads(out)["warnings"]), 1)
-
-    def test_unknown_variable(self):
-        got, out, err = cases.run(DOCTOR, LOCKSTEP_TIMOUT="5")
-        self.assertEqual(got, 0, err)
-        self.assertEqual((out + err).count("did you mean LOCKSTEP_TIMEOUT?"), 1, "said once: " + out + err)
 
     def test_wrong_use(self):
         for words, variables in ((["--strikt"], {}), (["--env", "--strict"], {}), ([], {"LOCKSTEP_TIMEOUT": "soon"}), (["--env"], {"LOCKSTEP_LOG": "loud"})):
