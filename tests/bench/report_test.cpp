@@ -20,6 +20,7 @@ namespace {
 
 using lockstep::test::count;
 using test::add_links;
+using test::holds;
 using test::row;
 using test::run;
 using BenchRun = BenchRun;  // a test has a member of that name

@@ -23,6 +23,7 @@ namespace {
 
 using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
 using Json = nlohmann::ordered_json;
+using test::holds;
 using test::refusal;
 
 std::string example() {

@@ -14,6 +14,7 @@ namespace lockstep::bench {
 namespace {
 
 using Sizes = std::vector<std::uint64_t>;
+using test::holds;
 using test::refusal;
 
 TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {

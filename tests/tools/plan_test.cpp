@@ -3,31 +3,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 
-#include "tests/support/holds.hpp"
-#include "tools/lockstep/command.hpp"
+#include "tests/tools/run_command.hpp"
 #include "tools/lockstep/plan_steps.hpp"
 #include "tools/lockstep/plan_text.hpp"
-#include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {
 
-using Words = std::vector<std::string>;
+using test::holds;
+using test::Words;
 
-std::string printed(const Words& words) {
-  struct Redirected {
-    std::ostringstream out;
-    std::streambuf* before = std::cout.rdbuf(out.rdbuf());
-    ~Redirected() { std::cout.rdbuf(before); }
-  } redirected;
-  EXPECT_EQ(run_plan(parse(plan_manual(), words)), Exit::well);
-  return redirected.out.str();
-}
+std::string printed(const Words& words) { return test::printed(run_plan, plan_manual(), words); }
 
 TEST(PlanText, ShowsTheCallTheMachineAndTheChoice) {
   const std::string all =
@@ -190,14 +179,8 @@ TEST(PlanSteps, AChainTakesAStepForEachLink) {
   EXPECT_EQ(step_messages(chain, 1).size(), 1U);
 }
 
-struct Misuse {
-  Words words;
-  std::string says;
-};
-
 TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
-  const Words machine{"--synthetic", "core:4 pu:1"};
-  const std::vector<Misuse> all = {
+  std::vector<test::Misuse> all = {
       {{}, "no collective is named"},
       {{"all_redcue"}, "did you mean all_reduce?"},
       {{"exchange"}, "there is no collective \"exchange\""},
@@ -224,18 +207,8 @@ TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
       {{"broadcast", "--wire", "bf16"}, "which has no wire format"},
       {{"all_reduce", "--cuont", "4"}, "did you mean --count?"},
   };
-  for (const auto& [given, says] : all) {
-    Words words = given;
-    words.insert(words.end(), machine.begin(), machine.end());
-    try {
-      (void)run_plan(parse(plan_manual(), words));
-      ADD_FAILURE() << join(words, " ");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::usage) << error.what();
-      EXPECT_TRUE(holds(error.what(), says)) << error.what();
-      EXPECT_TRUE(holds(error.what(), " -> ")) << error.what();
-    }
-  }
+  for (auto& [words, says] : all) words.insert(words.end(), {"--synthetic", "core:4 pu:1"});
+  test::expect_refused(run_plan, plan_manual(), all);
 }
 
 TEST(PlanOptions, AnAlgorithmThatDoesNotFitIsRefusedWithOthers) {
