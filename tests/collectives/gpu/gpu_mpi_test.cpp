@@ -7,13 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "collectives/communicator/batch.hpp"
-#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/collectives/gpu/stream_order.hpp"
-#include "tests/support/mpi_test.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -36,12 +34,6 @@ class SharedGpu : public NeedsRanks<2>, public testing::WithParamInterface<Kind>
   }
   // Nothing, where it is a real one.
   FakeGpus* fake() const { return fake_ ? static_cast<FakeGpus*>(&fake_->backend()) : nullptr; }
-  // All of this test's ranks, that meet anew: now they have GPUs.
-  static Communicator members() {
-    std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return {world(), session().shared_topology(), ranks, transport_of(session()), {}};
-  }
   void TearDown() override {
     if (fake() == nullptr) return;
     EXPECT_EQ(fake()->living(), 0U);
@@ -65,7 +57,7 @@ std::vector<std::int32_t> sum_of(int members, int turn) {
 
 TEST_P(SharedGpu, IsReducedOnByOneOfThem) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     const int n = all.size();
     for (int turn = 0; turn < 20; ++turn) {
       DeviceVector<std::int32_t> mine(counting(count, all.rank() + turn));  // mostly where the last one was
@@ -82,7 +74,7 @@ TEST_P(SharedGpu, IsReducedOnByOneOfThem) {
 // CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave
 // it.
 TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   const auto others = static_cast<std::size_t>(all.size() - 1);
   std::vector<DeviceVector<std::int32_t>> between;  // so that no address comes again
   const auto mapped = [&] { return fake()->living() - between.size(); };
@@ -104,7 +96,7 @@ TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
 // With the bits of the host, in either order.
 TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     Communicator tree = all.reproducible();
     const int me = all.rank();
     std::vector<float> given(count);
@@ -138,7 +130,7 @@ TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
 TEST_P(SharedGpu, PacksManyTensorsAndCombinesThemThere) {
   constexpr int many = 150;
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     Communicator tree = all.reproducible();
     const int me = all.rank();
     const gpu::Stream stream = gpu::backend()->make_stream(0);
@@ -180,7 +172,7 @@ TEST_P(SharedGpu, PacksManyTensorsAndCombinesThemThere) {
 
 // Also where a batch comes first: processes that measured together would measure each other.
 TEST_P(FakeSharedGpu, IsMeasuredByOneOfThem) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   std::vector<DeviceVector<std::int32_t>> tensors;
   for (int i = 0; i < 3; ++i) tensors.emplace_back(counting(count, all.rank()));
   Batch batch(all);
@@ -192,7 +184,7 @@ TEST_P(FakeSharedGpu, IsMeasuredByOneOfThem) {
 
 // What one member has elsewhere goes by way of the host, and so does what is little.
 TEST_P(SharedGpu, IsNotAllThatIsUsed) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   for (const std::size_t size : {count, std::size_t{10}}) {
     std::vector<std::int32_t> here = counting(size, all.rank());
     DeviceVector<std::int32_t> there(here);
@@ -217,7 +209,7 @@ TEST_P(FakeSharedGpu, AllMembersChooseTheSameWay) {
       world().rank() == 0
           ? gpu::DeviceCosts{.launch = {5'000'000, 1}, .copy = {5'000'000, 1}, .down = {10, 40'000'000}, .up = {10, 10}}
           : gpu::DeviceCosts{.launch = {1, 1}, .copy = {1, 1}, .down = {1000, 1000}, .up = {1000, 1000}});
-  Communicator all = members();
+  Communicator all = all_ranks();
   for (const std::size_t size : {std::size_t{1200}, count}) {
     DeviceVector<std::int32_t> there(counting(size, all.rank()));
     all.all_reduce(there, sum);
@@ -232,7 +224,7 @@ TEST_P(FakeSharedGpu, AllMembersChooseTheSameWay) {
 // All calls have returned before any stream goes on.
 TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     for (const Collective collective : moved_or_reduced) {
       for (int late = 0; late < std::min(all.size(), 3); ++late) expect_order(all, *fake(), collective, late, 9000);
       expect_order(all, *fake(), collective, 1, 100);
@@ -252,7 +244,7 @@ TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
 
 TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     const OwnStream stream(*fake());
     FakeGpus::fail_opening(all.rank() == 1);
     for (int turn = 0; turn < 3; ++turn) {
@@ -272,7 +264,7 @@ TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
 
 // Who only takes is done before the root is, and lets go of all that others find in its process.
 TEST_P(FakeSharedGpu, IsLeftOnlyWhenAllHaveReadIt) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   const int root = all.size() - 1;
   DeviceVector<std::int32_t> mine(counting(count, all.rank()));
   all.broadcast(mine, root);
