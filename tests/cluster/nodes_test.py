@@ -239,4 +239,4 @@ class Nodes(unittest.TestCase):
         self.assertIn("slow", out.lower())
 
 
-cases.main(given.json, at_once=2, alone=["who_dies"])
+cases.main(given.json, at_once=2, alone=["a_dead_"])
