@@ -19,8 +19,8 @@ namespace lockstep::bench {
 namespace {
 
 using lockstep::test::count;
+using lockstep::test::holds;
 using test::add_links;
-using test::holds;
 using test::row;
 using test::run;
 using BenchRun = BenchRun;  // a test has a member of that name

@@ -283,19 +283,33 @@ TEST(TcpFaults, WaitingForAMemberThatLeftIsAnError) {
   });
 }
 
-// The socket that listens at an address of this process.
-int listening_at(std::string_view address) {
+// Where this process listens, as whoever looks into /proc/net sees it.
+struct Listening {
+  int socket;
+  sockaddr_storage name;
+  socklen_t size;
+};
+std::vector<Listening> listening() {
+  std::vector<Listening> all;
   for (int socket = 3; socket < most_descriptors; ++socket) {
     int listens = 0;
     socklen_t size = sizeof listens;
-    sockaddr_in name{};
-    socklen_t of_name = sizeof name;
+    Listening one{socket, {}, sizeof one.name};
     if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &of_name) == 0 && name.sin_family == AF_INET &&
-        ::inet_ntoa(name.sin_addr) == address)
-      return socket;
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&one.name), &one.size) == 0)
+      all.push_back(one);
   }
-  return -1;
+  return all;
+}
+
+// The one that does so at an address.
+Listening listening_at(std::string_view address) {
+  for (const Listening& each : listening()) {
+    sockaddr_in name{};
+    std::memcpy(&name, &each.name, sizeof name);
+    if (name.sin_family == AF_INET && ::inet_ntoa(name.sin_addr) == address) return each;
+  }
+  return {.socket = -1};
 }
 
 // The kernel drops calls of a process whose queue is full, as those of a host that is gone.
@@ -305,14 +319,11 @@ TEST(TcpFaults, MemberThatComputesAmongStrangersIsWaitedFor) {
     exchange.barrier("both listen");
     std::vector<Descriptor> strangers;
     if (exchange.rank() == 1) {
-      const int socket = listening_at("127.0.0.72");
-      ASSERT_EQ(::listen(socket, 1), 0);
-      sockaddr_in name{};
-      socklen_t size = sizeof name;
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &size);
+      const Listening mine = listening_at("127.0.0.72");
+      ASSERT_EQ(::listen(mine.socket, 1), 0);
       for (int i = 0; i < 4; ++i) {
         strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-        ::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&name), sizeof name);
+        ::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&mine.name), mine.size);
       }
     }
     exchange.barrier("strangers fill its queue");
@@ -335,7 +346,7 @@ TEST(TcpFaults, CallThatIsResetIsMadeAgain) {
     if (exchange.rank() == 0) pair.begin(1);
     exchange.barrier("one has called");
     if (exchange.rank() == 1) {
-      const Descriptor socket(::accept(listening_at("127.0.0.74"), nullptr, nullptr));
+      const Descriptor socket(::accept(listening_at("127.0.0.74").socket, nullptr, nullptr));
       ASSERT_TRUE(socket);
       const linger reset{1, 0};
       ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -455,24 +466,6 @@ TEST_F(Descriptors, RunningOutIsAnErrorOfTheCalledMember) {
       exchange.barrier("it is heard");
     });
   });
-}
-
-// Where this process listens, as whoever looks into /proc/net sees it.
-struct Listening {
-  sockaddr_storage name;
-  socklen_t size;
-};
-std::vector<Listening> listening() {
-  std::vector<Listening> all;
-  for (int socket = 3; socket < most_descriptors; ++socket) {
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    Listening one{{}, sizeof one.name};
-    if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&one.name), &one.size) == 0)
-      all.push_back(one);
-  }
-  return all;
 }
 
 // Connects this often to each of them, says nothing, and waits until the other end of `told` is closed.
