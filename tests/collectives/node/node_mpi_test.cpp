@@ -141,7 +141,6 @@ TEST_F(NodeMemory, SymmetricMemoryIsFreedInAnyOrderAndGivenBack) {
   EXPECT_EQ(open_files(), files) << "no file of shared memory stays open";
 }
 
-// Taken before and after the split, and by a parent of a parent.
 // Its pages have gone back to the system, and would be zeros.
 TEST_F(NodeMemory, PlansOfFreedBuffersAreRefusedOnAll) {
   constexpr std::size_t count = 50'000;
@@ -165,6 +164,7 @@ TEST_F(NodeMemory, PlansOfFreedBuffersAreRefusedOnAll) {
   }
 }
 
+// Taken before and after the split, and by a parent of a parent.
 TEST_F(NodeMemory, AParentsSymmetricBuffersAreThoseOfItsParts) {
   Communicator world = members().duplicate();
   constexpr std::size_t count = 100'000;
