@@ -3,7 +3,6 @@
 // replicas, in memory that the node shares and by messages.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <numeric>
 
 #include "runtime/cross_device_ops.hpp"
