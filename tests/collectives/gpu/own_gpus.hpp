@@ -2,6 +2,8 @@
 // Tests whose members have a GPU each, and NCCL between them: both of the tests' own making.
 #pragma once
 
+#include <functional>
+
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/collectives/nccl/fake_nccl.hpp"
@@ -31,6 +33,21 @@ inline std::vector<int> sum_of(int members) {
   std::vector<int> all = counting(count, 0);
   for (int& each : all) each = members * each + members * (members - 1) / 2;
   return all;
+}
+
+// Rank 0 starts it while the others have not come, so nobody is asked; `meanwhile` it is not over.
+inline void expect_started_alone(
+    Communicator& world, PreparedCall& plan, const std::function<void()>& meanwhile = [] {}) {
+  if (world.rank() != 0) {
+    world.barrier();
+    plan.run();
+    return;
+  }
+  Request request = plan.start();
+  meanwhile();
+  EXPECT_FALSE(request.test());
+  world.barrier();
+  request.wait();
 }
 
 }  // namespace lockstep::test

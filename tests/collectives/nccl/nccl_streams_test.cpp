@@ -70,16 +70,7 @@ TEST_F(OwnGpus, RepeatAPlanWithoutAsking) {
     plan.run();
     EXPECT_EQ(plan.algorithm(), "nccl");
     EXPECT_NE(plan.why().find("a GPU of its own"), std::string::npos);
-    // One member alone can start it: nobody else is asked.
-    if (world.rank() == 0) {
-      Request request = plan.start();
-      EXPECT_FALSE(request.test());
-      world.barrier();
-      request.wait();
-    } else {
-      world.barrier();
-      plan.run();
-    }
+    expect_started_alone(world, plan);
     stream.wait();
     EXPECT_EQ(on_host(mine)[2], 12);
     DeviceVector<int> small(std::vector<int>{1, 2}, world.rank());
@@ -151,21 +142,14 @@ TEST_F(OwnGpus, DoNotDelayLaterWorkOfTheProgram) {
     PreparedCall plan = world.plan_all_reduce(mine, sum);
     plan.run();
     world.barrier();
-    if (rank == 0) {
-      Request request = plan.start();
+    expect_started_alone(world, plan, [&] {
       std::atomic<int> ran = 0;
       gpus().put(rank, nullptr, [&] { ++ran; });
       stream.put([&] { ++ran; });
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
       while (ran < 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
       EXPECT_EQ(ran, 2);
-      EXPECT_FALSE(request.test());
-      world.barrier();
-      request.wait();
-    } else {
-      world.barrier();
-      plan.run();
-    }
+    });
     EXPECT_EQ(on_host(mine), std::vector<int>(count, 4));
   });
 }
