@@ -202,25 +202,6 @@ TEST_P(SharedGpu, IsNotAllThatIsUsed) {
   EXPECT_EQ(fake()->launches(), 0);
 }
 
-// One process measures while the others wait, and all take the way that its numbers speak for.
-TEST_P(FakeSharedGpu, AllMembersChooseTheSameWay) {
-  const int n = world().size();
-  fake()->take(
-      world().rank() == 0
-          ? gpu::DeviceCosts{.launch = {5'000'000, 1}, .copy = {5'000'000, 1}, .down = {10, 40'000'000}, .up = {10, 10}}
-          : gpu::DeviceCosts{.launch = {1, 1}, .copy = {1, 1}, .down = {1000, 1000}, .up = {1000, 1000}});
-  Communicator all = all_ranks();
-  for (const std::size_t size : {std::size_t{1200}, count}) {
-    DeviceVector<std::int32_t> there(counting(size, all.rank()));
-    all.all_reduce(there, sum);
-    std::vector<std::int32_t> right = sum_of(n, 0);
-    right.resize(size);
-    EXPECT_EQ(on_host(there), right);
-    EXPECT_EQ(fake()->launches(), size == count && all.rank() == 0 ? 1 : 0);
-  }
-  EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
-}
-
 // All calls have returned before any stream goes on.
 TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
   {
@@ -238,26 +219,6 @@ TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
     const int events = fake()->events();
     expect_many(all, *fake(), count);
     EXPECT_EQ(fake()->events(), events) << "once is enough";
-  }
-  EXPECT_EQ(fake()->pinnings(), 0);
-}
-
-TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
-  {
-    Communicator all = all_ranks();
-    const OwnStream stream(*fake());
-    FakeGpus::fail_opening(all.rank() == 1);
-    for (int turn = 0; turn < 3; ++turn) {
-      NumbersThere mine(count);
-      stream.put([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        mine.copy_from(counting(count, all.rank() + turn));
-      });
-      all.on(stream.get()).all_reduce(mine, sum);
-      EXPECT_EQ(on_host(mine), sum_of(all.size(), turn));
-    }
-    FakeGpus::fail_opening(false);
-    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 3 : 0);
   }
   EXPECT_EQ(fake()->pinnings(), 0);
 }
