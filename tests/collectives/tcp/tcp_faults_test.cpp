@@ -29,6 +29,7 @@
 #include "tests/collectives/tcp/tcp_wires.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
+#include "tests/support/own_process.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/threads.hpp"
 #include "topology/base/error.hpp"
@@ -36,6 +37,8 @@
 
 namespace lockstep::tcp {
 namespace {
+
+using test::in_own_process;
 
 constexpr int most_descriptors = 4096;
 
@@ -389,20 +392,12 @@ class Exhausted {
   std::vector<Descriptor> taken_;
 };
 
+// What lowers its limits may not raise them again, so it does that in a process of its own.
 class Descriptors : public testing::Test {
  protected:
   void SetUp() override {
     if (test::sanitized && !test::watched_for_races)
       GTEST_SKIP() << test::lacks("needs a build without UndefinedBehaviorSanitizer, which takes descriptors itself");
-  }
-  // What lowers its limits may not raise them again, so it does that in a process of its own.
-  static void in_own_process(const std::function<void()>& body) {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    const auto run = [&] {
-      body();
-      std::_Exit(HasFailure() ? 1 : 0);
-    };
-    EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
   }
 };
 
