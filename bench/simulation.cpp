@@ -51,7 +51,7 @@ static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 class RoomWork {
  public:
   // Charges the steps and bytes since the last time. Does nothing without a room.
-  void charge(SimulatedNetwork& network, int rank, const simulated::FabricShape& fabric, const node::Room* room) {
+  void charge(SimulatedNetwork& network, int rank, const simulated::FabricShape& fabric, node::Room* room) {
     if (room == nullptr) return;
     const double steps = room->ring().last() - std::exchange(steps_, room->ring().last());
     const auto bytes = static_cast<double>(room->moved() - std::exchange(moved_, room->moved()));

@@ -172,7 +172,7 @@ TEST(Compare, TellsFasterSlowerAndSame) {
   EXPECT_EQ(only_verdict(compare(simple_run(100, 0.2), simple_run(110, 0.2))), Verdict::cannot_tell);
 }
 
-TEST(Compare, WantsTheWholeIntervalBeyondTheTolerance) {
+TEST(Compare, IsSlowerOnlyWithTheWholeIntervalBeyondTheTolerance) {
   // About [0.907, 0.948]: worse than 5 %, which is 0.952, as a whole.
   const auto [a, b] = std::array{simple_run(100, 0.005), simple_run(107.9, 0.005)};
   EXPECT_EQ(compare(a, b).verdict, Verdict::slower);
@@ -337,7 +337,7 @@ verdict: slower: 2 of 5 rows by more than 5 %; all_reduce f32 sum of 64 MiB take
 )");
 }
 
-TEST(CompareText, EndsWithWhatToDo) {
+TEST(CompareText, EndsWithTheNextStep) {
   const auto last_line = [](double a, double b, double reach, bool force = false) {
     const std::string all = to_text(compare(simple_run(a, reach), simple_run(b, reach), {.force = force}));
     return all.substr(all.rfind('\n', all.size() - 2) + 1);

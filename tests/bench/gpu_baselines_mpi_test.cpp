@@ -5,16 +5,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 
 #include "bench/bench.hpp"
 #include "bench/mpi/forced.hpp"
 #include "bench/mpi/mpi_baseline.hpp"
 #include "collectives/gpu/memory.hpp"
-#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/collectives/gpu/fake_gpus.hpp"
 #include "tests/support/lacks.hpp"
-#include "tests/support/mpi_test.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -24,9 +22,7 @@ class GpuBaselines : public NeedsRanks<2> {};
 TEST_F(GpuBaselines, OfTheBestMpiAreStaged) {
   const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(1));
   auto& fake = static_cast<FakeGpus&>(gpus.backend());
-  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  Communicator all(world(), session().shared_topology(), ranks, transport_of(session()), {});
+  Communicator all = all_ranks();
   bench::MpiBaseline mpi({std::chrono::seconds(10), std::chrono::seconds(60)}, Log(LogLevel::off));
   for (const std::string name : {"mpi", "mpi:best"}) {
     bench::BenchOptions options{.subjects = {bench::Subject{}}, .sizes = {4096}};

@@ -17,7 +17,7 @@ namespace {
 
 using test::with_members;
 
-TEST(Limits, ComeFromWhatBinds) {
+TEST(Limits, NameTheBindingResource) {
   const Ceilings ceilings{.message_us = 2, .read = 10, .link = 1};
   const auto binding = [&](const MinimumTraffic& moves, double kernel, double copy) {
     const auto limit = limit_of(moves, ceilings, kernel, copy);
@@ -31,7 +31,7 @@ TEST(Limits, ComeFromWhatBinds) {
   EXPECT_EQ(limit_of({.memory = 8}, {}, 0, 0), std::nullopt);
 }
 
-TEST(Limits, KnowWhatAnyAlgorithmMustMove) {
+TEST(Limits, CountTheBytesThatEveryAlgorithmMustMove) {
   const Topology topology =
       describe({{.shape = test::shape({.packages = 1, .numas = 1, .cores = 4, .threads = 1}), .count = 2, .ranks = 3}});
   const std::vector<int> ranks = {0, 1, 2, 3, 4, 5};

@@ -114,7 +114,7 @@ TEST(Links, KindsAreJudgedApart) {
   EXPECT_EQ(verdict.slow_pairs, 0U);
 }
 
-TEST(Links, WithinNodesWhoseRanksShareCoresNothingIsJudged) {
+TEST(Links, AreNotJudgedWithinNodesWithSharedCores) {
   std::vector<PairLink> links = pairs_of({1, 0.1, 1}, "shared_cache");
   EXPECT_FALSE(judge_links(links, {.network_only = true}).comparable);
   EXPECT_EQ(judge_links(links).members.size(), 1U);

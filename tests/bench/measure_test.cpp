@@ -110,7 +110,7 @@ TEST(Measure, PreparesEachSampleAndCleansUpAfterEachTurn) {
   });
 }
 
-TEST(Bench, RefusesWhatMemoryDoesNotHold) {
+TEST(Bench, RefusesSizesBeyondTheMemory) {
   with_members(2, [](Communicator& world) {
     const BenchOptions options{.subjects = {Subject{}}, .sizes = {std::uint64_t{1} << 60U}, .effort = quick()};
     bench::BenchRun run;
@@ -148,7 +148,7 @@ TEST(Bench, SaysWhenResultsWereNotLookedAtAndHowFarItIs) {
   });
 }
 
-TEST(Bench, SaysWhatItLeavesOutAndHowOursCompares) {
+TEST(Bench, NamesSkippedSizesAndComparesWithBaselines) {
   with_members(3, [](Communicator& world) {
     BenchOptions options{
         .subjects = {Subject{.collective = Collective::all_gather}}, .sizes = {8, 1200}, .effort = quick()};
@@ -198,7 +198,7 @@ void expect_whole(const StreamTiming& row, bool has_nccl, std::string_view of) {
 }
 
 // By the stream's own clock: what else the host does between is not in it, and many are waited for at once.
-TEST(Bench, AStopwatchCountsWhatIsInItsStream) {
+TEST(Bench, AStopwatchCountsOnlyTheWorkOfItsStream) {
   const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(1));
   auto& fake = static_cast<test::FakeGpus&>(gpus.backend());
   const Stopwatch watch(0);
@@ -285,7 +285,7 @@ TEST(Bench, BaselinesOfTheHostAreStaged) {
   });
 }
 
-TEST(Measure, ASampleIsWhatTheCandidateSays) {
+TEST(Measure, TakesTheTimeThatACandidateReturns) {
   with_members(2, [](Communicator& world) {
     const BenchCandidate one{.name = "timed", .timed = [&] { return world.rank() == 1 ? 7.0 : 3.0; }};
     const Summary time = summarize_blocks(measure(world, {&one, 1}, {.samples = 20}, 1).timings[0].blocks);
@@ -370,7 +370,7 @@ TEST(Bench, RefusesGpusThatAreNotThere) {
   });
 }
 
-TEST(Bench, RowsAreWhole) {
+TEST(Bench, WritesCompleteRows) {
   const auto body = [](Communicator& world) {
     BenchOptions options{.subjects = {Subject{}, Subject{.collective = Collective::barrier}}, .sizes = {8, 9, 4096}};
     options.effort = {.seconds = 0.05};

@@ -265,7 +265,7 @@ TEST(ReportFindings, EachDoubtIsSaid) {
   EXPECT_EQ(whats(run({row(8, 2)})).back(), "Note: This is one launch: how much launches differ is not known.");
 }
 
-TEST(ReportFindings, WhatWasNotLookedAtIsNotCalledRight) {
+TEST(ReportFindings, DoNotCallUncheckedResultsRight) {
   BenchRun some = run({row(8, 2), row(64, 2)});
   some.launches = 3;
   some.rows[1].check = {};

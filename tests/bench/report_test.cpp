@@ -11,6 +11,7 @@
 #include "bench/html_text.hpp"
 #include "bench/report_findings.hpp"
 #include "tests/bench/report_runs.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/xml_fault.hpp"
 #include "topology/base/text.hpp"
 
@@ -18,14 +19,13 @@ namespace lockstep::bench {
 namespace {
 
 using lockstep::test::count;
+using lockstep::test::holds;
 using test::add_links;
 using test::row;
 using test::run;
 using BenchRun = BenchRun;  // a test has a member of that name
 
 constexpr std::string_view doctype = "<!DOCTYPE html>\n";
-
-bool holds(std::string_view page, std::string_view part) { return page.find(part) != std::string_view::npos; }
 
 // Of a page that a browser may open anywhere; with what is wrong with it.
 std::string fault(std::string_view page) {
@@ -76,7 +76,7 @@ TEST(ReportPage, TheJudgeSeesFaults) {
   }
 }
 
-TEST(ReportPage, IsWholeAndOfEqualBytes) {
+TEST(ReportPage, IsCompleteAndReproducible) {
   BenchRun later = sweep(3, 1.3);
   add_links(later, 4);
   const BenchRun earlier = sweep(3);

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "bench/run_files.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/sanitized.hpp"
 #include "topology/base/text.hpp"
@@ -22,9 +23,8 @@ namespace {
 
 using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
 using Json = nlohmann::ordered_json;
+using test::holds;
 using test::refusal;
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 std::string example() {
   const std::ifstream file(std::string(SOURCE_ROOT) + "/docs/bench-json.md");
@@ -48,9 +48,7 @@ std::string damaged(std::string_view path, const Json& value) {
   return refused(json.dump());
 }
 
-TEST(BenchJson, TheExampleOfTheManualIsWhatIsWritten) {
-  EXPECT_EQ(to_json(parse_run(example(), "example")), example());
-}
+TEST(BenchJson, WritesTheExampleOfTheManual) { EXPECT_EQ(to_json(parse_run(example(), "example")), example()); }
 
 TEST(BenchJson, ValuesComeBack) {
   Whole run = parse_run(example(), "example");
@@ -80,7 +78,7 @@ TEST(BenchJson, ValuesComeBack) {
   EXPECT_EQ(parse_run(to_json(Whole{}), "x"), Whole{});
 }
 
-TEST(BenchJson, WhatIsNotFiniteIsNull) {
+TEST(BenchJson, WritesNumbersThatAreNotFiniteAsNull) {
   Whole run = parse_run(example(), "example");
   run.rows[0].time.median = NAN;
   run.rows[0].time.ci = {-INFINITY, INFINITY};
@@ -139,7 +137,7 @@ TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
   EXPECT_GT(refusals, whole.size() / step);
 }
 
-TEST(BenchJson, WhatIsNoJsonIsRefusedWithItsPlace) {
+TEST(BenchJson, RefusesBadJsonWithItsPlace) {
   EXPECT_TRUE(holds(refused(""), "a.json is empty"));
   EXPECT_TRUE(holds(refused(" \n"), "a.json is empty"));
   EXPECT_TRUE(holds(refused("size,count\n8,2\n"), "a.json is not JSON from line 1, column 1 on"));
@@ -246,7 +244,7 @@ TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
   EXPECT_TRUE(run.links.empty() && run.hosts.empty() && run.topology.empty());
 }
 
-TEST(BenchJson, WholeNumbersMayBeWrittenAsDecimals) {
+TEST(BenchJson, ReadsWholeNumbersWrittenAsDecimals) {
   Json json = Json::parse(example());
   json["seed"] = 42.0;
   json["ranks"] = 4.0;
@@ -293,7 +291,7 @@ TEST(BenchCsv, ALineForEachCandidate) {
   for (const std::string& each : lines) EXPECT_EQ(split(each, ',').size(), 39U) << each;
 }
 
-TEST(BenchCsv, QuotesWhereNeededAndLeavesOutWhatIsNotFinite) {
+TEST(BenchCsv, QuotesWhereNeededAndLeavesOutNumbersThatAreNotFinite) {
   Whole run;
   run.rows.resize(1);
   run.rows[0].collective = "a,b";

@@ -100,7 +100,7 @@ TEST(Simulation, AWrongByteIsSeenAndMadeSmall) {
   EXPECT_EQ(small.size(), 4);
 }
 
-TEST(Simulation, WhoDiesIsNamedByAllOthers) {
+TEST(Simulation, DeadMembersAreNamedByAllOthers) {
   Scenario scenario = scenario_of(4, 4, {"barrier", "all_reduce:f32:sum:100", "all_reduce:f64:sum:3:reproducible"});
   scenario.faults.push_back(parse_fault("7@3"));
   const SimulationResult all = simulate(scenario);
@@ -119,7 +119,7 @@ TEST(Simulation, WhoDiesIsNamedByAllOthers) {
   }
 }
 
-TEST(Simulation, WhoOnlyStopsIsWaitedFor) {
+TEST(Simulation, StoppedMembersAreWaitedFor) {
   Scenario scenario = scenario_of(2, 2, {"all_reduce:f32:sum:100", "all_reduce:f32:sum:100"});
   scenario.faults.push_back(parse_fault("2@2:stops:1500ms"));
   SimulationResult all = simulate(scenario);
@@ -158,7 +158,7 @@ TEST(Simulation, ABitThatFlipsOnItsWayIsNamed) {
 }
 
 // One message: a core at each end, two links, and its bytes once, since packets do not wait for the whole.
-TEST(Simulation, AMessageTakesWhatItsLinksTake) {
+TEST(Simulation, AMessageTakesTheTimeOfItsLinks) {
   constexpr std::string_view fabric = "rate=80G latency=2us message=1us";
   EXPECT_NEAR(us_of(fabric, 2, 1, "broadcast:u8:8", "broadcast:binomial"), 6, 0.2);
   EXPECT_NEAR(us_of(fabric, 2, 1, "broadcast:u8:1M", "broadcast:binomial"), 6 + 1048576 / 10000.0, 2);
@@ -201,7 +201,7 @@ TEST(Simulation, WordsSayTheSameAgain) {
 }
 
 // The words that the manual shows.
-TEST(Simulation, AFabricIsWhatItsWordsSay) {
+TEST(Simulation, ReadsDescriptionsOfFabrics) {
   const FabricShape shape = fabric_of(
       "rate=100G latency=700ns switch=16 uplinks=8 memory=80G memory-latency=400ns "
       "message=600ns receive=40G combine=64G",
@@ -218,7 +218,7 @@ TEST(Simulation, AFabricIsWhatItsWordsSay) {
   EXPECT_EQ(shape.switches(), 4);
 }
 
-TEST(Simulation, WhatIsNotUnderstoodIsRefused) {
+TEST(Simulation, RefusesBadDescriptions) {
   for (const std::string_view call : {"", "sum", "all_reduce:f33", "broadcast:root=4", "barrier:f32", "gather_v:3",
                                       "broadcast:sum", "all_reduce:-1", "all_reduce:f32:99T", "reduce:in_place"})
     EXPECT_NE(refusal([&] { parse_call(call, 4); }).find("write it like"), std::string::npos) << call;

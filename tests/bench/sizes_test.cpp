@@ -7,15 +7,15 @@
 #include <limits>
 #include <string>
 
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::bench {
 namespace {
 
 using Sizes = std::vector<std::uint64_t>;
+using test::holds;
 using test::refusal;
-
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
 
 TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {
   EXPECT_EQ(parse_size("0"), 0U);
@@ -35,7 +35,7 @@ TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {
   EXPECT_EQ(parse_size("1TB"), 1000000000000ULL);
 }
 
-TEST(BenchSizes, FractionsCountWhereTheyAreWhole) {
+TEST(BenchSizes, MayBeFractionsThatMakeWholeBytes) {
   EXPECT_EQ(parse_size("1.5M"), 1572864U);
   EXPECT_EQ(parse_size("1.5MB"), 1500000U);
   EXPECT_EQ(parse_size("0.125K"), 128U);

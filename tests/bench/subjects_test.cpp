@@ -95,7 +95,7 @@ TEST(Subjects, AreCheckedWithRandomData) {
   });
 }
 
-TEST(Subjects, OfUnequalFormsShareWhatEqualOnesHave) {
+TEST(Subjects, OfUnequalCountsHoldAsMuchAsEqualOnes) {
   for (const int members : {1, 2, 3, 4, 5}) {
     for (const Collective collective : {Collective::all_gather_v, Collective::scatter_v, Collective::all_to_all_v}) {
       const Subject subject{.collective = collective, .count = 7};

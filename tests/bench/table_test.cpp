@@ -179,7 +179,7 @@ TEST(BenchTable, WideCellsTakeFromTheBlanksAfterThem) {
   EXPECT_EQ(cells(line(each, &each)).at(16), "a_name_with_blanks\\n\\x1b[31m");
 }
 
-TEST(BenchTable, WhatIsNotKnownIsADash) {
+TEST(BenchTable, ShowsADashForUnknownNumbers) {
   Row each = row(8, NAN);
   each.algbw = INFINITY;
   each.busbw = NAN;
@@ -202,7 +202,7 @@ TEST(BenchTable, AnEqualSignWhereTheIntervalHoldsOne) {
   EXPECT_EQ(ratio({0.8, 0.999}), "1.10");
 }
 
-TEST(BenchTable, ASectionWhereWhatIsMeasuredChanges) {
+TEST(BenchTable, BeginsASectionForEachMeasuredCall) {
   const Row first = row(8, 1);
   EXPECT_TRUE(line(first).starts_with("# all_reduce, out of place, hot caches\n"));
   Row second = row(16, 1);
@@ -227,7 +227,7 @@ TEST(BenchTable, HeaderWarnsOfSharedCoresAndWrapsFacts) {
   EXPECT_GT(found, 5U);
 }
 
-TEST(BenchTable, FooterSaysWhatToDoNext) {
+TEST(BenchTable, FooterNamesTheNextCommand) {
   bench::BenchRun run = run_of_three();
   run.rows.resize(1);
   run.verdict = "Good.";

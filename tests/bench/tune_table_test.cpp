@@ -32,7 +32,7 @@ TEST(TunedSizes, KeepTheModelsChoiceUnlessAnotherIsSurelyFaster) {
   EXPECT_EQ(sized(8, {timing_of("ring", 10), timing_of("flat", 20, 0.5, 0.4)}).best().algorithm, "ring");
 }
 
-TEST(TunedSizes, SayWhatTheModelCosts) {
+TEST(TunedSizes, ComputeTheCostOfTheModel) {
   EXPECT_EQ(cost_of_model({}), 1);
   const TuneResult tuning{.sizes = {sized(8, {timing_of("ring", 10), timing_of("flat", 5, 2, 1.5)}),
                                     sized(64, {timing_of("ring", 80), timing_of("flat", 10, 8, 7)}),
@@ -40,7 +40,7 @@ TEST(TunedSizes, SayWhatTheModelCosts) {
   EXPECT_NEAR(cost_of_model(tuning), std::cbrt(16), 1e-9);
 }
 
-TEST(TunedSizes, SayInWordsWhatTheModelCosts) {
+TEST(TunedSizes, DescribeTheCostOfTheModel) {
   const TuneResult alike{.sizes = {sized(8, {timing_of("ring", 10)}), sized(64, {timing_of("ring", 80)})}};
   EXPECT_EQ(cost_text(alike), "as long, within 0.5 %");
   const TuneResult slower{.sizes = {sized(8, {timing_of("ring", 10), timing_of("flat", 5, 2, 1.5)})}};

@@ -130,7 +130,7 @@ A_QUARTER_MIB = r"burst (256Kb|2[56]\d{4}b)"  # as tc rounds it
 
 class Links(unittest.TestCase):
     @needs_traffic
-    def test_counters_match_what_was_sent(self):
+    def test_counters_match_the_bytes_sent(self):
         size = 32 * MIB
         share = ("--share", os.path.abspath(traffic))
         with tool.up("--nodes", 2, "--ranks-per-node", 2, *share) as nodes:

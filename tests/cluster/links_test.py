@@ -3,7 +3,6 @@
 """`lockstep links` on virtual nodes whose links have a rate: equal ones are good every time, one that is slower than the
 others is named.
 """
-import argparse
 import json
 import os
 import sys
@@ -13,11 +12,8 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep", "mpirun"):
-    parser.add_argument(f"--{name}", required=True)
+parser = cases.parser(__doc__, "cluster", "lockstep", "mpirun")
 parser.add_argument("--turns", type=int, default=3, help="of equal links, which must all be good")
-parser.add_argument("--json")
 given = parser.parse_args()
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 NODES = 4

@@ -3,7 +3,6 @@
 """Steps of the tasks of three virtual nodes while the link of one becomes slow, goes away and comes back, or stays away:
 right to the end, or ended everywhere with the name of who is not reached.
 """
-import argparse
 import os
 import re
 import shutil
@@ -17,11 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "steps", "lockstep", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "cluster", "steps", "lockstep", "able")
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 NODES = 3
 STEPS = 2000
@@ -81,7 +76,7 @@ class LostLinks(unittest.TestCase):
         self.assert_all_is_done()
 
     @unittest.skipUnless(shutil.which("taskset") and (os.cpu_count() or 1) > 1, "taskset (util-linux), and two cores")
-    def test_a_node_whose_cores_are_taken_is_slow_and_named(self):
+    def test_a_node_with_busy_cores_is_slow_and_named(self):
         folder = tempfile.TemporaryDirectory(dir=os.getcwd())
         self.addCleanup(folder.cleanup)
         self.tasks.env["LOCKSTEP_TIMELINE"] = folder.name

@@ -3,7 +3,6 @@
 """Lockstep on several virtual nodes (tools/cluster): the exchange works across them, the topology sees the
 nodes, and the doctor sees their interfaces.
 """
-import argparse
 import json
 import os
 import re
@@ -14,11 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep", "exchange", "heat", "random", "steps", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "cluster", "lockstep", "exchange", "heat", "random", "steps", "able")
 # Open MPI 4's mpirun itself crashes now and then when all ranks end a job at once; this is in its stack then.
 CRASH = "(pmix_server_log_fn+"
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
@@ -67,14 +62,14 @@ class Nodes(unittest.TestCase):
         code, out, err = self.cluster(["--nodes", "3", "--ranks-per-node", "2,1,1", "--rate", "1gbit", "--launcher", "none"], given.heat)
         self.assertEqual((code, out), (0, alone), err)
 
-    def test_tasks_of_several_nodes_compute_what_they_should(self):
+    def test_tasks_of_several_nodes_compute_correctly(self):
         if given.able != "1":
             self.skipTest("a build with gRPC (libgrpc++-dev)")
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "2,1", "--launcher", "none"], given.random, "--gtest_color=no")
         self.assertEqual(code, 0, out + err)
         self.assertIn("[  PASSED  ]", out)
 
-    def test_ranks_of_several_nodes_compute_what_they_should(self):
+    def test_ranks_of_several_nodes_compute_correctly(self):
         for nodes, ranks in (("2", "2,1"), ("4", "2,1,1,1"), ("3", "1")):
             code, out, err = self.cluster(["--nodes", nodes, "--ranks-per-node", ranks], given.random, "--gtest_color=no")
             self.assertEqual(code, 0, (ranks, out, err))
@@ -155,15 +150,15 @@ class Nodes(unittest.TestCase):
                 tries.append(self.heard_of_death(launcher, dies))
             self.assertLess(min(tries)[0], 0.8, tries)
 
-    def test_who_dies_is_named_on_all_nodes(self):
+    def test_a_dead_task_is_named_on_all_nodes(self):
         if given.able != "1":
             self.skipTest("a build with gRPC (libgrpc++-dev)")
         self.check_death(["--launcher", "none"])
 
-    def test_who_dies_is_named_on_all_nodes_under_mpirun(self):
+    def test_a_dead_rank_is_named_on_all_nodes_under_mpirun(self):
         self.check_death([])
 
-    def test_stat_on_one_node_shows_what_members_on_the_other_do(self):
+    def test_stat_shows_members_of_other_nodes(self):
         rounds = f"{given.steps} 300 10 > /dev/null"
         # What it said last while the ranks ran, if nobody answers.
         looks = (f'for i in $(seq 30); do now=$({given.lockstep} stat); case $now in *" members; "*) said=$now;; *) sleep 0.1; continue;; esac; '
@@ -194,7 +189,7 @@ class Nodes(unittest.TestCase):
         self.assertEqual(code, 0, out + err)
         self.assertEqual([each for each in json.loads(out)["findings"] if each["check"] == "network"], [])
 
-    def test_doctor_measures_links_beside_what_they_claim(self):
+    def test_doctor_shows_measured_and_claimed_speeds(self):
         code, out, err = self.cluster(["--nodes", "2", "--ranks-per-node", "1", "--rate", "1gbit"], given.lockstep, "doctor", "--json")
         self.assertEqual(code, 0, out + err)
         report = json.loads(out)
@@ -244,4 +239,4 @@ class Nodes(unittest.TestCase):
         self.assertIn("slow", out.lower())
 
 
-cases.main(given.json, at_once=2, alone=["who_dies"])
+cases.main(given.json, at_once=2, alone=["a_dead_"])

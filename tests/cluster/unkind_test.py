@@ -29,12 +29,9 @@ def seconds(words):
     return int(found[1]) * UNITS[found[2]]
 
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("cluster", "lockstep"):
-    parser.add_argument(f"--{name}", required=True)
+parser = cases.parser(__doc__, "cluster", "lockstep")
 parser.add_argument("--for", type=seconds, default="40s", dest="duration", metavar="TIME")
 parser.add_argument("--seed", type=int, default=os.getpid())
-parser.add_argument("--json")
 given = parser.parse_args()
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 NODES, RANKS_PER_NODE = 4, 2

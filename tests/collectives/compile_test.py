@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Calls that must not compile, each with the sentence that its author must read; and one that must."""
-import argparse
 import concurrent.futures
 import os
 import subprocess
@@ -12,11 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("source", "compiler"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "source", "compiler")
 
 HEADERS = """
 #include <array>
@@ -74,7 +69,7 @@ class Compile(unittest.TestCase):
             file.write(HEADERS)
         subprocess.run([given.compiler, *FLAGS, "-x", "c++-header", cls.headers, "-o", cls.headers + ".gch"], check=True)
 
-    def test_what_does_not_fit_is_refused_with_a_sentence(self):
+    def test_wrong_arguments_are_refused_with_a_sentence(self):
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
             outcomes = list(workers.map(lambda refused: compile_line(self.headers, refused[0]), REFUSED.values()))
         for (name, (_, sentence)), (code, text) in zip(REFUSED.items(), outcomes):
@@ -82,7 +77,7 @@ class Compile(unittest.TestCase):
                 self.assertNotEqual(code, 0, f"{name} was accepted")
                 self.assertIn(sentence, " ".join(text.split()))
 
-    def test_what_fits_is_accepted(self):
+    def test_right_arguments_are_accepted(self):
         code, text = compile_line(self.headers, "std::vector<Point> v; world.all_reduce(v, lockstep::ordered([](Point a, Point) { return a; }));"
                                   "const std::vector<int> a; std::vector<int> b; world.all_reduce(a, b, lockstep::bit_xor);"
                                   "int c[3] = {}; std::array<std::complex<double>, 2> d; world.broadcast(c, 0); world.all_reduce(d, lockstep::prod);")

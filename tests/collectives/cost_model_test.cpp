@@ -59,7 +59,7 @@ TEST(Facts, AreThoseOfTheGroupAndNotOfTheWorld) {
   EXPECT_EQ(mixed.node_of, (std::vector{0, 1, 0, 1}));
 }
 
-TEST(Facts, HaveTheRacksOfTheGroupAndWhatTheseAreIn) {
+TEST(Facts, HaveTheRacksAndTheLevelsAboveThem) {
   const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
   const Topology plain = nodes_of(8, 2, machine);
   EXPECT_EQ(facts(plain).levels.above, nullptr);
@@ -112,7 +112,7 @@ TEST(Facts, HaveThePackagesOfNodesWhereTheseHaveEqualOnes) {
 }
 
 // Between packages bytes take longer than within one.
-TEST(Prices, KnowWhatStaysInAPackage) {
+TEST(Prices, AreLowerWithinAPackage) {
   const GroupFacts known = facts(nodes_of(1, 8, shape({.packages = 2, .cores = 4, .l3_cores = 4})));
   ASSERT_NE(known.packages, nullptr);
   const auto price_of = [&](std::string_view name, const std::vector<int>& package_of) {
@@ -126,7 +126,7 @@ TEST(Prices, KnowWhatStaysInAPackage) {
 }
 
 // Where one connection does not fill the link, what goes by one member of each node takes longer.
-TEST(Prices, KnowWhatOneConnectionCarries) {
+TEST(Prices, UseTheRateOfOneConnection) {
   const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
   const auto measured = [&](double flow) {
     return facts(plain.with_network(
@@ -140,7 +140,7 @@ TEST(Prices, KnowWhatOneConnectionCarries) {
   EXPECT_GT(price_of("node_leaders", measured(1000)), 1.5 * price_of("node_leaders", measured(4000)));
 }
 
-TEST(Prices, KnowWhatLeavesARack) {
+TEST(Prices, AreHigherBetweenRacks) {
   const MachineShape machine = shape({.packages = 1, .cores = 2, .l3_cores = 2});
   const Topology plain = nodes_of(8, 2, machine);
   const std::vector<std::string> names = {"a", "b", "a", "b", "a", "b", "a", "b"};
@@ -174,7 +174,7 @@ TEST(Facts, KnowMembersThatShareACore) {
   EXPECT_EQ(facts(crowded).members_per_core, 2);
 }
 
-TEST(Facts, AreWhatWasMeasuredRatherThanWhatInterfacesSay) {
+TEST(Facts, PreferMeasuredSpeedsToClaimedOnes) {
   MachineShape machine = shape({.cores = 2});
   machine.nics = {{"eth0", 100000, none, none}};
   const Topology topology = nodes_of(4, 2, machine);

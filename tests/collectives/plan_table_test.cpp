@@ -66,12 +66,12 @@ TEST(PlanTable, IsRefusedWhereItWasNotMeasured) {
     refusal([&] { parse_plan_table(wrong); }, Code::bad_setting);
 }
 
-TEST(PlanTable, NoRowsAreATable) {
+TEST(PlanTable, MayBeEmpty) {
   EXPECT_TRUE(parse_plan_table("").empty());
   EXPECT_TRUE(parse_plan_table("\n\n# nothing yet\n   \t").empty());
 }
 
-TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
+TEST(PlanTable, ErrorsNameTheLineAndTheAllowedValues) {
   struct Wrong {
     std::string row;
     std::vector<std::string> says;
@@ -100,13 +100,13 @@ TEST(PlanTable, WhatIsWrongIsNamedWithItsLineAndWhatIsAllowed) {
   }
 }
 
-TEST(PlanTable, ATableIsNotEndless) {
+TEST(PlanTable, HasALimitedSize) {
   const std::string huge(most_table_bytes + 1, '\n');
   EXPECT_NE(refusal([&] { (void)parse_plan_table(huge); }, Code::bad_setting).find("at most 16 MiB"),
             std::string::npos);
 }
 
-TEST(Amounts, AreWholeNumbersWithBinaryUnits) {
+TEST(Amounts, HaveBinaryUnits) {
   EXPECT_EQ(parse_amount("0"), 0U);
   EXPECT_EQ(parse_amount("17"), 17U);
   EXPECT_EQ(parse_amount("64k"), 65536U);
@@ -140,7 +140,7 @@ TEST(ForcedNames, ThatDoNotExistAreRefusedWithTheNearest) {
   says("all_reduce:ring,all_reduce:ring", "named twice");
 }
 
-TEST(TextFile, IsReadWholeOrRefusedWithTheReason) {
+TEST(TextFile, IsReadCompletelyOrRefusedWithTheReason) {
   namespace fs = std::filesystem;
   const fs::path folder = fs::path(testing::TempDir()) / text("plan_table.", ::getpid());
   fs::create_directory(folder);
@@ -161,7 +161,7 @@ TEST(TextFile, IsReadWholeOrRefusedWithTheReason) {
 }
 
 // Whoever holds a lease keeps those who open the file waiting, for 45 s by default.
-TEST(TextFile, LeaseDoesNotHoldUpItsReader) {
+TEST(TextFile, LeasesDoNotDelayItsReader) {
   const test::Folder folder;
   const std::string path = folder.path() / "table";
   const int file = ::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600);

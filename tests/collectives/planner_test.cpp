@@ -140,7 +140,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryCase, testing::ValuesIn(planned_collectives()
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
 // Members' own affairs differ: where they work in place, where their blocks lie, counts that others cannot know.
-TEST(Planner, MembersThatAskAlikeDecideAlike) {
+TEST(Planner, EqualQuestionsHaveEqualAnswers) {
   std::mt19937 random(4711);
   const auto roll = [&](int least, int most) { return std::uniform_int_distribution(least, most)(random); };
   for (int round = 0; round < 150; ++round) {
@@ -174,7 +174,7 @@ TEST(Planner, MembersThatAskAlikeDecideAlike) {
   }
 }
 
-TEST(Planner, CountsThatOthersCannotKnowDecideNothing) {
+TEST(Planner, IgnoresCountsThatOthersDoNotKnow) {
   const PlannerOptions options{.table =
                                    "all_to_all_v * * 0-1K pairwise 0 for few\n"
                                    "all_to_all_v * * 1K+ flat 0 for many\n"};
@@ -188,7 +188,7 @@ TEST(Planner, CountsThatOthersCannotKnowDecideNothing) {
   EXPECT_EQ(choice(0), choice(10'000'000));
 }
 
-TEST(Planner, WhatIsExactMayBeCombinedInAnyOrder) {
+TEST(Planner, ExactSumsMayUseAnyOrder) {
   Planner planner = planner_of(cluster({8}));
   const Spec fast{.type = DataType::i32, .count = 1 << 22};
   const auto same = [&](Spec spec) {
@@ -358,7 +358,7 @@ TEST(Planner, FingerprintsDoNotChangeThePlan) {
   }
 }
 
-TEST(Planner, MemoryIsBoundedByCuttingWhatNeedsMuchScratch) {
+TEST(Planner, SegmentsCallsThatNeedMuchScratch) {
   Planner planner = planner_of(cluster({8}), 0, {.algorithm = "all_reduce:flat"});
   const auto plan = planner.plan({.count = std::size_t{1} << 28U});
   EXPECT_GT(plan->segments, 1);
@@ -366,7 +366,7 @@ TEST(Planner, MemoryIsBoundedByCuttingWhatNeedsMuchScratch) {
   EXPECT_EQ(planner.plan({.count = 1 << 20})->segments, 1);
 }
 
-TEST(Planner, KeepsPlansByWhatTheySay) {
+TEST(Planner, KeepsPlansByTheirCounts) {
   Planner planner = planner_of(cluster({4}), 0, {.most_plans = 3});
   const auto spec = [](std::size_t last) {
     const std::vector<std::size_t> counts{1, 2, 3, last};
@@ -385,7 +385,7 @@ TEST(Planner, KeepsPlansByWhatTheySay) {
   EXPECT_EQ(planner.kept(), 3U);
 }
 
-TEST(Planner, FindsWhatItKeepsWithoutAllocating) {
+TEST(Planner, FindsKeptPlansWithoutAllocating) {
   Planner planner = planner_of(cluster({4}));
   const std::vector<std::size_t> counts{1, 2, 3, 4};
   const Spec spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
@@ -396,7 +396,7 @@ TEST(Planner, FindsWhatItKeepsWithoutAllocating) {
   EXPECT_EQ(again, plan);
 }
 
-TEST(Planner, RefusesWhatCannotBePlanned) {
+TEST(Planner, RefusesImpossibleCalls) {
   Planner planner = planner_of(cluster({4}));
   const auto says = [&](const Spec& spec, std::string_view part) {
     const std::string message = refusal([&] { (void)planner.plan(spec); }, Code::usage);
@@ -411,7 +411,7 @@ TEST(Planner, RefusesWhatCannotBePlanned) {
   refusal([&] { (void)stranger.plan({.count = 1}); }, Code::usage);
 }
 
-TEST(Planner, TellsWhatItConsidered) {
+TEST(Planner, ListsItsCandidates) {
   Planner planner = planner_of(cluster({8}));
   const auto all = planner.candidates({.op = ReduceOp::user, .count = 1 << 20, .commutes = false});
   ASSERT_GE(all.size(), 2U);

@@ -6,18 +6,12 @@
 #include <numeric>
 
 #include "collectives/planner.hpp"
-#include "topology/description.hpp"
+#include "tests/topology/shapes.hpp"
 
 namespace lockstep {
 namespace {
 
-std::shared_ptr<const Topology> nodes_of(const std::vector<int>& members_on_nodes) {
-  MachineShape machine;
-  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
-  std::vector<DescribedNodes> nodes;
-  for (const int members : members_on_nodes) nodes.push_back({machine, 1, members});
-  return std::make_shared<const Topology>(describe(nodes));
-}
+using test::nodes_of;
 
 Planner planner_on(const std::shared_ptr<const Topology>& topology, int index = 0, PlannerOptions options = {}) {
   std::vector<int> ranks(static_cast<std::size_t>(topology->size()));
@@ -77,7 +71,7 @@ TEST(Planner, OnlyMessagesBetweenNodesAreNarrow) {
   EXPECT_GT(wide, 0);
 }
 
-TEST(Planner, WhatMustNotBeRoundedIsNot) {
+TEST(Planner, NarrowsOnlyFastSumsOfFloats) {
   constexpr std::size_t large = 4U << 20U;
   Planner planner = planner_on(nodes_of({2, 2}));
   for (Spec spec : {Spec{.type = DataType::f64, .element_bytes = 8}, Spec{.op = ReduceOp::max},

@@ -29,7 +29,7 @@ const Problem pair_gather{.collective = Collective::all_gather, .size = 2, .coun
 // Member 1 sends its input to member 0, which does as given.
 Schedules one_sends(const Schedule& zero) { return {zero, begin().send(0, input(0, 4)).done()}; }
 
-TEST(Simulate, AcceptsWhatIsRightAndPricesIt) {
+TEST(Simulate, AcceptsAndPricesCorrectSchedules) {
   const Proof proof =
       prove(pair_reduce,
             one_sends(begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(0, 4)).done()));
@@ -100,7 +100,7 @@ TEST(Simulate, RacesOfPartsAndOfMemoryThatIsOneAreRefused) {
 }
 
 // It goes well where sends are buffered.
-TEST(Simulate, TwoThatSendFirstWaitForEver) {
+TEST(Simulate, FindsADeadlockOfTwoSenders) {
   const auto schedule = [](int mine, int other) {
     return begin()
         .send(other, input(0, 1))
@@ -113,7 +113,7 @@ TEST(Simulate, TwoThatSendFirstWaitForEver) {
   EXPECT_TRUE(is_refused(pair_gather, all, "waits for ever to send to member 1"));
 }
 
-TEST(Simulate, OneThatNobodySendsToWaitsForEver) {
+TEST(Simulate, FindsAReceiveWithoutASend) {
   const Schedule waits = begin().receive(1, scratch(0, 4)).done();
   EXPECT_TRUE(is_refused(pair_reduce, {waits, Schedule{}}, "waits for ever to receive from member 1"));
 }
@@ -135,7 +135,7 @@ TEST(Simulate, MessagesOfAPairArriveInTheOrderInWhichTheyAreWrittenDown) {
   EXPECT_TRUE(is_refused(pair_reduce, halves(2, 0), "combines elements of different positions"));
 }
 
-TEST(Simulate, ReadingWhatNobodyHasSetIsRefused) {
+TEST(Simulate, RefusesReadsOfUnsetElements) {
   const Schedule reduces = begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(4, 4)).done();
   EXPECT_TRUE(is_refused(pair_reduce, one_sends(reduces), "reduces what nobody has set"));
   const Schedule copies = begin().receive(1, scratch(0, 4)).copy(output(0, 4), scratch(1, 4)).done();
@@ -156,7 +156,7 @@ TEST(Simulate, AContributionCountsOnce) {
   EXPECT_TRUE(is_refused(pair_reduce, one_sends(never), "not exactly every contribution"));
 }
 
-TEST(Simulate, NobodyWritesWhereItMayNot) {
+TEST(Simulate, RefusesForbiddenWrites) {
   const auto refused = [](const Schedule& zero, std::string_view why) {
     return is_refused(pair_reduce, one_sends(zero), why);
   };
@@ -169,7 +169,7 @@ TEST(Simulate, NobodyWritesWhereItMayNot) {
   EXPECT_TRUE(refused(small, "tmp[0,4) lies outside"));
 }
 
-TEST(Simulate, NobodyWritesBetweenItsBlocks) {
+TEST(Simulate, RefusesWritesBetweenBlocks) {
   const Problem problem{
       .collective = Collective::gather_v, .size = 1, .counts = {2}, .offsets = {1}, .in_place = false};
   ScheduleBuilder zero = begin();
@@ -212,7 +212,7 @@ TEST(Simulate, MembersOfAnAllReduceCombineInOneWay) {
   EXPECT_TRUE(is_refused(problem, all, "combines in another way than member 0"));
 }
 
-TEST(Simulate, NobodyLeavesABarrierBeforeAllHaveCome) {
+TEST(Simulate, RefusesABarrierThatEndsEarly) {
   const Problem problem{.collective = Collective::barrier, .size = 3};
   const auto passes = [](int to, int from) {
     return begin().send(to, input(0, 1)).receive(from, scratch(0, 1)).done();
@@ -231,7 +231,7 @@ TEST(Simulate, ASendThatEndsIsNoSignAtABarrier) {
 }
 
 // Member 1 tells 2 that it has come, but not that 0 has, of whom it may hear only later.
-TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
+TEST(Simulate, BarriersPassOnOnlyEarlierNews) {
   const Problem problem{.collective = Collective::barrier, .size = 3};
   const auto schedules = [&](bool at_once) {
     ScheduleBuilder one = begin();
@@ -246,7 +246,7 @@ TEST(Simulate, AtABarrierOnlyWhatWasHeardBeforeIsTold) {
 }
 
 // Right apart, wrong when the output is the input, which is overwritten before it is sent.
-TEST(Simulate, WhatIsNotFitForOneMemoryIsRefusedThere) {
+TEST(Simulate, RefusesSchedulesThatFailInPlace) {
   Problem problem{.size = 2, .count = 1};
   const Schedule zero = begin()
                             .receive(1, scratch(0, 1))

@@ -71,7 +71,7 @@ TEST(Blocks, AreEqualWhenTheySayTheSame) {
   EXPECT_FALSE(Blocks::split(7, 3) == Blocks::even(2, 3));
 }
 
-TEST(Blocks, PiecesOfVeryMuchAreNotTooManyToCount) {
+TEST(Blocks, CountPiecesOfHugeBuffers) {
   const Blocks blocks = Blocks::pieces(5'000'000'000, 1);
   EXPECT_EQ(blocks.total(), 5'000'000'000U);
   EXPECT_LE(blocks.parts(), 1 << 20);
@@ -119,7 +119,7 @@ TEST(Builder, WritesRoundsDown) {
   EXPECT_EQ(schedule.laps(), 1U);
 }
 
-TEST(Builder, LeavesOutWhatDoesNothing) {
+TEST(Builder, LeavesOutEmptyOperations) {
   ScheduleBuilder builder;
   builder.round().send(1, input(0, 0)).receive(1, scratch(50, 0)).copy(output(0, 0), input(0, 0));
   builder.round();
@@ -157,7 +157,7 @@ TEST(On, AGroupHasTheRanksOfItsMembers) {
   EXPECT_EQ(on(group, exchange_with(2)), exchange_with(5));
 }
 
-TEST(On, AGroupRoundsWhosePeersMoveAreWrittenOut) {
+TEST(On, AGroupMovingPeersAreWrittenOut) {
   const Group group({7, 3, 5}, 7);
   ScheduleBuilder builder;
   builder.round(2)
@@ -221,7 +221,7 @@ TEST(Text, RepeatedRoundsSayWhereTheyBeginAndEnd) {
             "out[12,16)..out[4,8) = tmp[0,4) op in[12,16)..in[4,8)\n");
 }
 
-TEST(Fingerprint, DiffersWhenAnythingDoes) {
+TEST(Fingerprint, DiffersForDifferentSchedules) {
   const Schedule schedule = exchange_with(1);
   EXPECT_EQ(fingerprint(schedule), fingerprint(exchange_with(1)));
   EXPECT_NE(fingerprint(schedule), fingerprint(exchange_with(2)));
@@ -233,7 +233,7 @@ TEST(Fingerprint, DiffersWhenAnythingDoes) {
 }
 
 // The ring for 4, as the tableau says: what a closed form does lap by lap.
-TEST(Closed, TheRingIsWhatOneWritesByHand) {
+TEST(Closed, TheRingEqualsOneWrittenByHand) {
   const Problem problem{.collective = Collective::all_gather, .size = 4, .count = 2};
   const Schedule ring = find_algorithm(Collective::all_gather, "ring")->build(shape_of(problem, 1));
   const std::array<Slice, 3> sent = {output(2, 2), output(0, 2), output(6, 2)};
@@ -248,7 +248,7 @@ TEST(Closed, TheRingIsWhatOneWritesByHand) {
   }
 }
 
-TEST(Closed, PairwiseIsWhatOneWritesByHand) {
+TEST(Closed, PairwiseEqualsOneWrittenByHand) {
   const Problem problem{.collective = Collective::all_to_all, .size = 5, .count = 3};
   const Schedule closed = find_algorithm(Collective::all_to_all, "pairwise")->build(shape_of(problem, 2));
   const Group everybody({0, 1, 2, 3, 4}, 2);

@@ -80,7 +80,7 @@ TEST(Types, EveryBfloatComesBack) { all_come_back<bf16>(7, 127); }
 TEST(Types, HalvesRoundToTheNearest) { borders_are_right<f16>(10, 15); }
 TEST(Types, BfloatsRoundToTheNearest) { borders_are_right<bf16>(7, 127); }
 
-TEST(Types, WhatIsTooLargeOrTooSmall) {
+TEST(Types, OverflowAndUnderflowAsIeeeSays) {
   EXPECT_EQ(f16(65519.0F).bits, 0x7bff);
   EXPECT_EQ(f16(65520.0F).bits, 0x7c00);
   EXPECT_EQ(f16(std::numeric_limits<float>::max()).bits, 0x7c00);

@@ -3,7 +3,6 @@
 """`meson install` leaves enough for programs that are built elsewhere: by pkg-config, CMake and Meson. Other projects may also
 build Lockstep as Meson's subproject.
 """
-import argparse
 import json
 import os
 import re
@@ -17,11 +16,10 @@ from pathlib import Path
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
+parser = cases.parser(__doc__)
 for name in ("build", "source", "compiler", "pkg-config", "mpirun", "flavour"):
     parser.add_argument(f"--{name}", default="")
 parser.add_argument("--subproject", choices=["headers", "whole"], default="headers", help="what a subproject compiles: a program, or the library as well")
-parser.add_argument("--json")
 given = parser.parse_args()
 
 OWN_HEADERS = ("runtime/part.hpp", "topology/group.hpp")  # the second has the path of one of ours

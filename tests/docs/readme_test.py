@@ -3,7 +3,6 @@
 """README.md and ARCHITECTURE.md are true: the program in README compiles and runs, every command of its `A look
 around` runs, and every path that they name exists.
 """
-import argparse
 import json
 import os
 import re
@@ -17,11 +16,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("source", "build", "mpirun"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "source", "build", "mpirun")
 
 
 def read(name):
@@ -55,7 +50,7 @@ class Documents(unittest.TestCase):
         self.assertEqual(status, 0, err)
         self.assertIn("everybody has 1\n", out)
 
-    def test_the_program_of_a_page_is_the_example_and_prints_what_it_says(self):
+    def test_the_program_of_a_page_is_the_example_and_prints_its_output(self):
         for page, example in (("strategies", "replicas"), ("variables", "variable")):
             with self.subTest(page):
                 text = read(f"docs/{page}.md")
@@ -167,7 +162,7 @@ class Documents(unittest.TestCase):
                     if not is_python:
                         self.assertRegex(tests, rf"\({suite}, ?{case}\)" if suite else rf"\['{case}'|[\"']{case}[\"'],")
 
-    def test_the_two_commands_refuse_what_they_do_not_know(self):
+    def test_the_two_commands_refuse_unknown_words(self):
         for command in ("tools/build", "tools/run", "tools/test"):
             path = os.path.join(given.source, command)
             self.assertEqual(cases.run([path, "--help"])[0], 0)

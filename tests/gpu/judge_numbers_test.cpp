@@ -122,7 +122,7 @@ TEST(GpuNumbers, HaveARowForEachSize) {
   }
 }
 
-TEST(GpuNumbers, AreHeldAgainstWhatIsAskedFor) {
+TEST(GpuNumbers, AreComparedWithTheirTargets) {
   const auto all = gpu_numbers({{"gpu-probe.json", probe},
                                 {"one.json", to_json(run_with(8, {baseline("nccl", 18, 0.9)},
                                                               {baseline("plan", 7, 0.8), baseline("nccl", 5, 0.6)}))},
@@ -190,7 +190,7 @@ TEST(GpuNumbers, OfWrongDataAreMissed) {
             "ranks have different bits");
 }
 
-TEST(GpuNumbers, AreWrittenWhole) {
+TEST(GpuNumbers, AreWrittenCompletely) {
   bench::BenchRun one = run_with(8, {}, {});
   one.machine = {{"gpu", "NVIDIA H200"}, {"nccl", "2.30.1"}};
   const std::map<std::string, std::string> files = {{"gpu-probe.json", probe}, {"one.json", to_json(one)}};

@@ -3,7 +3,6 @@
 """The harness tested with tests that are broken on purpose: a failure, an exception, a crash, a hang and a
 silent exit on one rank only must each be reported, with its rank, and make the run fail.
 """
-import argparse
 import os
 import sys
 import tempfile
@@ -12,11 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("mpirun", "flavour", "broken-mpi", "broken-plain"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "mpirun", "flavour", "broken-mpi", "broken-plain")
 
 
 class Harness(unittest.TestCase):

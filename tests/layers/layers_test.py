@@ -3,7 +3,6 @@
 """Each layer includes only what lies below it, through however many headers of ours. One planted violation per layer
 shows that the judge sees it.
 """
-import argparse
 import concurrent.futures
 import functools
 import os
@@ -20,11 +19,8 @@ import cases  # noqa: E402
 sys.path.insert(0, os.path.dirname(__file__))
 import class_sizes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("build", "source", "compiler"):
-    parser.add_argument(f"--{name}", required=True)
+parser = cases.parser(__doc__, "build", "source", "compiler")
 parser.add_argument("--headers", choices=["changed", "all"], default="changed", help="that are compiled alone: of the last day's commits, or all")
-parser.add_argument("--json")
 given = parser.parse_args()
 
 # Folder of a source file -> the folders and vendors it may include. The longest folder that fits counts. The folder
@@ -283,7 +279,7 @@ class Classes(unittest.TestCase):
         self.assertEqual([each for name, each in large.items() if name not in LARGE_INTERFACES | LARGE_CLASSES], [])
         self.assertEqual((LARGE_INTERFACES | LARGE_CLASSES) - large.keys(), set(), "no longer over the limit: take them out of the list")
 
-    def test_what_a_class_has_is_counted(self):
+    def test_members_of_a_class_are_counted(self):
         text = """namespace a {
 class Part final : public Base<int> {
  public:
@@ -321,13 +317,13 @@ class Waiting(unittest.TestCase):
         self.assertIn("collectives/gpu/kernels.cu", texts)
         self.assertEqual(waits_for_all(texts), [])
 
-    def test_who_does_is_seen(self):
+    def test_a_wait_for_a_whole_gpu_is_reported(self):
         planted = {"1.cpp": "void f() {\n  if (cudaDeviceSynchronize() != cudaSuccess) g();\n}\n", "2.cu": "cuCtxSynchronize_v2 ();\n", "3.cpp": "cudaStreamSynchronize(stream);\n"}
         self.assertEqual(waits_for_all(planted), ["1.cpp:2: if (cudaDeviceSynchronize() != cudaSuccess) g();", "2.cu:1: cuCtxSynchronize_v2 ();"])
 
 
 class Layers(unittest.TestCase):
-    def test_no_file_includes_what_its_layer_may_not_see(self):
+    def test_no_file_includes_a_layer_above_its_own(self):
         entries = [entry for entry in judged() if layer_of(entry[0])]
         if not entries:
             self.skipTest("git, which lists the files")
@@ -374,7 +370,7 @@ class Layers(unittest.TestCase):
                 self.assertIn(f"{layer}/planted.cpp includes", found[0])
                 self.assertIn(f"the layer {layer} may not see", found[0])
 
-    def test_what_is_allowed_is_not_reported(self):
+    def test_allowed_includes_are_not_reported(self):
         self.assertEqual(compile_and_judge("collectives", "#include \"collectives/spec.hpp\"\n#include \"topology/group.hpp\"\n#include <vector>\n"), [])
         self.assertEqual(compile_and_judge("topology/machine/mpi", "#include <mpi.h>\n"), [])
         self.assertEqual(compile_and_judge("collectives/mpi", "#include \"collectives/mpi/transport.hpp\"\n"), [])

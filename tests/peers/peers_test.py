@@ -3,7 +3,6 @@
 """tools/peers: what it reads, computes and prints, from canned launches; that a peer that crashes, hangs or is wrong is
 left out and named; bad input; and one short comparison with the MPI library that is there.
 """
-import argparse
 import json
 import os
 import random
@@ -21,11 +20,7 @@ import cases  # noqa: E402
 import torch_ddp  # noqa: E402
 from peers_lib import cli, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--peers", required=True, help="the tool")
-parser.add_argument("--build", required=True, help="where ours was built")
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "peers", "build")
 
 PLACE = launch.Place(ranks=2, type="f32", op="sum", size_bytes=8192)
 OURS = peers.Peer("ours", "openmpi", "", "mpirun")
@@ -138,7 +133,7 @@ class Starting(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         return peers.Peer("mpich5", "mpich", "", script(folder.name, text), program=Path("none"))
 
-    def test_a_hang_is_ended_and_what_it_said_counts(self):
+    def test_a_hang_is_ended_and_its_output_counts(self):
         peer = self.fake("echo peer_bench result 0 1 1 1 9 0\nsleep 60 & wait\n")
         start = time.monotonic()
         outcome = launch.measure(peer, peers.Launch(), PLACE._replace(limit_s=1), [job(8, "a"), job(512, "b")])
@@ -262,7 +257,7 @@ class Comparing(unittest.TestCase):
         self.assertIn("# left out: intelmpi", report.table(found, report.rows_of(found)))
         self.assertEqual(calls.count("intelmpi"), 2, "not started again")
 
-    def test_who_is_hopelessly_slow_is_not_tuned_for_long(self):
+    def test_a_much_slower_peer_is_not_tuned_for_long(self):
         tried = []
 
         def slow(peer, *rest):

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """tools/peers table: what is to be reached, and what it says of rows that reach it and rows that do not."""
-import argparse
 import os
 import sys
 import unittest
@@ -13,9 +12,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TO
 import cases  # noqa: E402
 from peers_lib import gradients, network, scoreboard, sizes  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__)
 
 
 class Scoreboard(unittest.TestCase):
@@ -34,7 +31,7 @@ class Scoreboard(unittest.TestCase):
                 (scoreboard.Goal(1, "ratio", 100_000), None, []), (scoreboard.Goal(1, "torch_ddp"), None, [])):
             self.assertEqual(goal.reached(self.ROWS), (reached, missed), goal)
 
-    def test_near_a_copy_of_what_must_move_is_well(self):
+    def test_near_the_time_of_a_copy_is_good(self):
         near, too_far = scoreboard.Goal(1, "ratio", within=1.11), scoreboard.Goal(1, "ratio", within=1.09)
         self.assertEqual((near.reached(self.ROWS), too_far.reached(self.ROWS)), ((0.5, []), (0.5, ["8K"])))
         reduced = [row | {"collective": "all_reduce"} for row in self.ROWS]
@@ -60,7 +57,7 @@ class Scoreboard(unittest.TestCase):
         self.assertEqual(network.all_reduce_limit_us(4, 1_000_000, 100e6), 15_000)  # 1.5 of it must leave each node
         self.assertEqual(network.all_reduce_limit_us(2, 1_000_000, 100e6), 10_000)
 
-    def test_what_is_missed_is_said(self):
+    def test_missed_targets_are_listed(self):
         part = scoreboard.Part(2, "broadcast", ("8", "8K"), (scoreboard.Goal(1.1, "ratio"), scoreboard.Goal(1.5, "ratio_symmetric"),
                                                              scoreboard.Goal(1.1, "ratio", 100_000)))
         written = []

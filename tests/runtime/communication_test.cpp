@@ -30,7 +30,7 @@ TEST(CommunicationOptions, OfACallGoBeforeTheStrategys) {
   EXPECT_EQ(call.merged(strategy), (CommunicationOptions{100, milliseconds(5), Implementation::ring}));
 }
 
-TEST(CommunicationOptions, ThatCannotBeMeantAreRefused) {
+TEST(CommunicationOptions, OutOfRangeAreRefused) {
   const auto made_with = [](CommunicationOptions options) {
     StrategyOptions all = quick();
     all.communication = options;
@@ -44,7 +44,7 @@ TEST(CommunicationOptions, ThatCannotBeMeantAreRefused) {
   refusal([&] { strategy.extended().reduce_to("SUM", value, {}, {.bytes_per_pack = -5}); }, Code::usage);
 }
 
-TEST(Ways, FollowFromDevicesAndWishes) {
+TEST(Ways, FollowFromDevicesAndOptions) {
   struct Row {
     Implementation wished;
     std::vector<std::string> devices;
@@ -129,7 +129,7 @@ TEST(Packs, AreOfSoManyBytesWithTheLastValuesFirst) {
   EXPECT_EQ(ops->packs, std::vector<std::size_t>{84}) << "as the call says";
 }
 
-TEST(Packs, OfWhatReplicasReduceChangeNothing) {
+TEST(Packs, DoNotChangeResultsInReplicas) {
   for (const std::int64_t bytes : {0, 1, 100, 1'000'000}) {
     StrategyOptions options = quick();
     options.communication.bytes_per_pack = bytes;
@@ -161,7 +161,7 @@ std::string late(MirroredStrategy& strategy, const CommunicationOptions& options
       Code::replica_failed);
 }
 
-TEST(Timeouts, OfOneCallNameWhoIsMissing) {
+TEST(Timeouts, OfOneCallNameTheMissingReplicas) {
   MirroredStrategy strategy(2, quick());
   const std::string words = late(strategy, {.timeout = milliseconds(200)});
   EXPECT_NE(words.find("E014"), std::string::npos) << words;
@@ -189,7 +189,7 @@ TEST(Timeouts, OfTheStrategyAreForAllCalls) {
   EXPECT_EQ(sums[0], 2) << "a call may have longer";
 }
 
-TEST(Explanations, SayWhatRunsAndWhy) {
+TEST(Explanations, NameTheImplementationAndItsReason) {
   StrategyOptions options = quick();
   std::vector<std::string> lines;
   options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });

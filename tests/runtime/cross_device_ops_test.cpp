@@ -70,7 +70,7 @@ TEST_P(EveryCrossDeviceOps, CombineEverybodysValues) {
   }
 }
 
-TEST_P(EveryCrossDeviceOps, AreWhatReplicasReduceBy) {
+TEST_P(EveryCrossDeviceOps, ServesReductionsInReplicas) {
   MirroredStrategy strategy(4, with(GetParam().second()));
   const auto sums = strategy.run([](ReplicaContext& context) {
     std::pair<Tensor<float>, std::vector<double>> both{value(context.local_id(), 10), {1.0, 2.0}};
@@ -137,17 +137,6 @@ TEST(CrossDeviceOps, OfOnesOwnAreCalled) {
   EXPECT_EQ(v.read().item(), 3);
 }
 
-TEST(CrossDeviceOps, AccumulateAsOneLikes) {
-  const auto largest = [](ReduceOp, const TensorViews& parts) {
-    for (const TensorView& each : parts) {
-      auto* const to = static_cast<float*>(parts.front().data);
-      *to = std::max(*to, *static_cast<const float*>(each.data));
-    }
-  };
-  MirroredStrategy strategy(3, with(std::make_shared<ReductionToOneDevice>(largest)));
-  EXPECT_EQ(strategy.reduce("SUM", PerReplica<float>{2, 7, 3}), 7);
-}
-
 TEST(CrossDeviceOps, AccumulateOnADeviceOfOnesChoice) {
   std::vector<std::string> said;
   StrategyOptions options = with(std::make_shared<ReductionToOneDevice>("cpu:1"));
@@ -182,7 +171,7 @@ TEST(CrossDeviceOps, GatherToDevices) {
 }
 
 // Each level moves what it must, and who adds up changes from value to value.
-TEST(CrossDeviceOps, CountWhatEachLevelMoves) {
+TEST(CrossDeviceOps, CountTheBytesOfEachLevel) {
   const auto ops = std::make_shared<HierarchicalCopyAllReduce>(0);
   StrategyOptions options = with(ops);
   options.pin = false;  // wherever the system likes: one level
@@ -223,7 +212,7 @@ TEST(CrossDeviceOps, PacksAreOfEqualLengthButTheLast) {
   EXPECT_EQ(plan_packs(2, 3), (Packs{{0, 0}, {0, 0}, {0, 2}}));
 }
 
-TEST(CrossDeviceOps, SayOnceWhatReallyRuns) {
+TEST(CrossDeviceOps, LogTheirImplementationOnce) {
   const auto lines = [](std::shared_ptr<CrossDeviceOps> ops, int replicas) {
     std::vector<std::string> said;
     StrategyOptions options = with(std::move(ops));
@@ -272,7 +261,7 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
             (PerReplica<int>{0, 1}));
 }
 
-TEST(ExtendedVerbs, UpdateWhatBelongsToNoVariable) {
+TEST(ExtendedVerbs, UpdateNonSlotValues) {
   CentralStorageStrategy central(2, quick());
   MirroredStrategy mirrored(2, quick());
   std::vector<Variable<float>> all;

@@ -100,7 +100,7 @@ TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
   EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
 }
 
-TEST(Devices, AreMeantByWhatIsSaidOfThem) {
+TEST(Devices, MatchPartialNames) {
   const DeviceName device{.job = "worker", .task = 1, .type = "CPU", .index = 2};
   for (const char* name : {"cpu:2", "/task:1/cpu:2", "/job:worker/device:CPU:2", "job:worker/replica:0/task:1/cpu:2"})
     EXPECT_TRUE(is_meant(name, device)) << name;

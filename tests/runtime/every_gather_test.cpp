@@ -152,7 +152,7 @@ TEST_P(Gathers, TakeStructuresLeafByLeaf) {
   }
 }
 
-TEST_P(Gathers, InReplicasOfWhatDoesNotFitAreRefused) {
+TEST_P(Gathers, InReplicasOfUnequalShapesAreRefused) {
   if (size() == 1) GTEST_SKIP() << lacks("two replicas, of which one may not fit");
   are_refused(
       [](int id) {

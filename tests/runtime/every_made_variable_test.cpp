@@ -120,7 +120,7 @@ TEST_P(MadeVariables, SynchronisedOnReadBeginWithTheFirstReplicasValue) {
   }
 }
 
-TEST_P(MadeVariables, SynchronisedOnReadAreSummedWhoeverWroteLast) {
+TEST_P(MadeVariables, SynchronisedOnReadAreSummed) {
   Variable<float> v = strategy->run([] { return Variable(1.F, on_read(Aggregation::sum)); });
   EXPECT_EQ(v.read().item(), n) << "of the first values";
   v.assign(6.F);
@@ -149,7 +149,7 @@ TEST_P(MadeVariables, AreReadAndAssignedOutsideOfAllScopes) {
   each_part_is(written_one, 3);
 }
 
-TEST_P(MadeVariables, WhatAReplicaReadsCanBeSummed) {
+TEST_P(MadeVariables, ReadsOfReplicasCanBeSummed) {
   Variable<float> v = in_scope(0.F, on_read(Aggregation::only_first_replica));
   const auto sums = strategy->run([&](ReplicaContext& context) {
     v.assign(3 * id_of(context));
@@ -158,7 +158,7 @@ TEST_P(MadeVariables, WhatAReplicaReadsCanBeSummed) {
   for (const float each : sums.local()) EXPECT_EQ(each, 3 * static_cast<float>(sum_of_ids()));
 }
 
-TEST_P(MadeVariables, TellWhatTheyWereMadeWith) {
+TEST_P(MadeVariables, HaveTheirOptions) {
   const Variable<float> counted = in_scope(row({1.F, 2.F}), on_read(Aggregation::sum));
   EXPECT_EQ(counted.name(), "v");
   EXPECT_EQ(&counted.strategy(), strategy.get());
@@ -177,7 +177,7 @@ TEST_P(MadeVariables, TellWhatTheyWereMadeWith) {
 }
 
 // For all, and in replicas, of which each reads its own part.
-TEST_P(MadeVariables, TakeWhatOthersHave) {
+TEST_P(MadeVariables, AreAssignedFromOtherVariables) {
   Variable<float> w = in_scope(2.F, written(Aggregation::mean));
   Variable<float> m = in_scope(-2.F, written(Aggregation::mean));
   const std::function<void(Variable<float>&)> changes[] = {

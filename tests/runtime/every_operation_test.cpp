@@ -116,7 +116,7 @@ TEST_P(Operations, ResultsAreWhereOneReplicaIs) {
   EXPECT_EQ(strategy->extended().reduce_to("SUM", values(2)).size(), local);
 }
 
-TEST_P(Operations, ResultsAreOnDevicesByTheirShortAndWholeNames) {
+TEST_P(Operations, TakeShortAndFullNamesOfDevices) {
   const auto short_name = strategy->extended().reduce_to("SUM", values(2), {first_device()});
   const auto whole_name = strategy->extended().reduce_to("SUM", values(2), {strategy->devices().front()});
   EXPECT_EQ(short_name.size(), 1);

@@ -49,7 +49,7 @@ class Combined : public EveryLayout {
   }
 };
 
-TEST_P(Combined, MeansAndSumsInReplicasAreOfWhatDiffers) {
+TEST_P(Combined, MeansAndSumsInReplicasUseTheirOwnValues) {
   const auto mine = [](int i) {
     const auto id = static_cast<float>(i);
     return std::pair(1 + 2 * id, std::vector{39 - 36 * id, 2 + 39 * id});
@@ -172,7 +172,7 @@ TEST_P(Combined, SlicesThatDoNotFitAreRefusedAtAll) {
   EXPECT_EQ(dense(strategy->extended().reduce_to("SUM", alike).value()), one_row(5, 0, n)) << "and all go on";
 }
 
-TEST_P(Combined, WhatRunReturnedIsReducedLeafByLeaf) {
+TEST_P(Combined, ResultsOfRunAreReducedLeafByLeaf) {
   const auto all = strategy->run([](ReplicaContext& context) {
     const Words words{{"id", static_cast<float>(context.replica_id_in_sync_group())}};
     return std::tuple(3.F + 1.F, 3.F - 1.F, words, std::vector{row({1.F, 2.F})});

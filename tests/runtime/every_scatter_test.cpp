@@ -149,7 +149,7 @@ TEST_P(Scatters, InReplicasFollowTheAggregation) {
   for (const auto& change : of_the_first) follow(change);
 }
 
-TEST_P(Scatters, OfWhatHasNoOrderAreNotSummed) {
+TEST_P(Scatters, RefuseSumsForAssignments) {
   for (Change<int> change : of_the_first) {
     change.aggregation = Aggregation::sum;
     if (size() == 1) {
@@ -181,7 +181,7 @@ TEST_P(Scatters, WithoutAnAggregationChangeTheirOwnPart) {
 }
 
 // A plain variable has one part, which is written as any other.
-TEST_P(Scatters, OfWhatIsSynchronisedOnReadAreRefused) {
+TEST_P(Scatters, OfVariablesSynchronisedOnReadAreRefused) {
   for (const TwoRows& each : of_all_kinds) {
     for (const Aggregation aggregation : {Aggregation::mean, Aggregation::sum, Aggregation::only_first_replica}) {
       V v(row(each.begin), on_read(aggregation));

@@ -75,7 +75,7 @@ TEST_P(EveryStrategy, SumsAreTheSameBytesOnAllReplicas) {
   }
 }
 
-TEST_P(EveryStrategy, ContextsAreWhatTheyMustBe) {
+TEST_P(EveryStrategy, EntersAndLeavesContexts) {
   EXPECT_FALSE(in_cross_replica_context());
   EXPECT_EQ(&get_strategy(), &default_strategy());
   {
@@ -154,7 +154,7 @@ TEST_P(EveryStrategy, ReductionsHaveNamesInAnyLetters) {
   }
 }
 
-TEST_P(EveryStrategy, WhatIsThrownInMergeCallEndsTheRun) {
+TEST_P(EveryStrategy, ExceptionsInMergeCallEndTheRun) {
   const auto thrown = [&](const std::function<void(ReplicaContext&)>& function) {
     try {
       strategy->run(function);
@@ -175,7 +175,7 @@ TEST_P(EveryStrategy, WhatIsThrownInMergeCallEndsTheRun) {
 }
 
 // What one run returned, as it is, is the next one's argument.
-TEST_P(EveryStrategy, RunsTakeWhatRunsReturned) {
+TEST_P(EveryStrategy, RunsTakeResultsOfRuns) {
   const auto four = strategy->run([] { return 4.0; });
   const auto both = strategy->run(
       [](double x) {

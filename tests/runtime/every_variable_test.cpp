@@ -132,36 +132,6 @@ TEST_P(Variables, AreChangedByRowsForAll) {
   v.check_sync();
 }
 
-TEST_P(Variables, AreChangedByTheRowsOfAllReplicas) {
-  const std::int64_t n = size() + 1;
-  const auto change = [&](Aggregation aggregation, auto&& how) {
-    Variable v(Tensor<float>(TensorShape({n}), 1.F), written(aggregation));
-    strategy->run([&](ReplicaContext& context) {
-      const std::int64_t id = context.replica_id_in_sync_group();
-      how(v, rows(std::vector<float>(static_cast<std::size_t>(id) + 1, 2.F),
-                  std::vector<std::int64_t>(static_cast<std::size_t>(id) + 1, id), n));
-    });
-    v.check_sync();
-    return v.read();
-  };
-  const auto add = [](auto& v, const auto& by) { v.scatter_add(by); };
-  const Tensor<float> summed = change(Aggregation::sum, add);
-  const Tensor<float> averaged = change(Aggregation::mean, add);
-  for (std::size_t i = 0; i < static_cast<std::size_t>(n); ++i) {
-    const float times = static_cast<int>(i) < size() ? static_cast<float>(i + 1) : 0.F;
-    EXPECT_EQ(summed[i], 1 + 2 * times);
-    EXPECT_FLOAT_EQ(averaged[i], 1 + 2 / static_cast<float>(size()) * times);
-  }
-  Tensor<float> of_first(TensorShape({n}), 1.F);
-  of_first[0] = 2;
-  EXPECT_EQ(change(Aggregation::only_first_replica, [](auto& v, const auto& by) { v.scatter_max(by); }), of_first);
-  const auto least = [&] { change(Aggregation::sum, [](auto& v, const auto& by) { v.scatter_min(by); }); };
-  if (size() == 1) return;
-  // A process that is still making its variable hears of another's replica there, not in a replica of its own.
-  EXPECT_NE(refusal(least, {Code::replica_failed, Code::peer_failed}).find("needs another aggregation than SUM"),
-            std::string::npos);
-}
-
 TEST_P(Variables, SynchronisedOnReadAreLocalInReplicas) {
   for (const Aggregation aggregation : all_aggregations) {
     Variable v(1.F, on_read(aggregation));
@@ -220,7 +190,7 @@ TEST_P(Variables, ThatCountStepsCountEachOnce) {
   step.check_sync();
 }
 
-TEST_P(Variables, TakeWhatAReductionGave) {
+TEST_P(Variables, TakeResultsOfReductions) {
   Variable v(1.F, written(Aggregation::none));
   v.assign_add(Mirrored<Tensor<float>>{Tensor<float>(2.F), Tensor<float>(2.F)});
   each_part_is(v, 3);

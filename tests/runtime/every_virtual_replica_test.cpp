@@ -36,7 +36,7 @@ Tensor<float> tree(int first, int number) {
   return left;
 }
 
-TEST_P(VirtualReplicas, HaveTheSameBitsHoweverManyReplicasThereAre) {
+TEST_P(VirtualReplicas, HaveTheSameBitsForAnyNumberOfReplicas) {
   for (const int each : {1, 2, 4, 8}) {
     const int number = each * size();
     const auto sums = strategy->run([&](ReplicaContext& replica) {
@@ -91,7 +91,7 @@ TEST_P(VirtualReplicas, AreRefusedWhereTheyCannotBeSharedOut) {
   });
 }
 
-TEST_P(VirtualReplicas, SeeWhatTheirProcessHasOfItsOwn) {
+TEST_P(VirtualReplicas, SeeValuesOfTheirProcess) {
   const int mine = 100 + first();
   const PerWorker<int> number(mine);
   const auto seen = strategy->run(

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/runtime/own_machine.hpp"
 #include "tests/runtime/quick.hpp"
 
@@ -27,13 +28,6 @@ inline std::vector<float> values_of(int replica, std::size_t count) {
   std::vector<float> all(count);
   for (std::size_t i = 0; i < count; ++i) all[i] = 1.F / static_cast<float>(3 + static_cast<std::size_t>(replica) + i);
   return all;
-}
-
-template <class T>
-std::vector<T> on_host(const DeviceVector<T>& there) {
-  std::vector<T> here(there.size());
-  there.copy_to(here);
-  return here;
 }
 
 // Of so many replicas on processors, in the order whose bits are the same everywhere.

@@ -104,7 +104,7 @@ TEST_F(GpuStrategies, WithReplicasOnProcessorsHaveTheirVariablesThere) {
   EXPECT_EQ(v.parts()[1].item(), 5.F);
 }
 
-TEST_F(GpuStrategies, ReduceWhatIsOnGpusByNccl) {
+TEST_F(GpuStrategies, ReduceDeviceDataByNccl) {
   for (const Order order : {Order::reproducible, Order::fast}) {
     StrategyOptions options = quick();
     options.order = order;
@@ -127,7 +127,7 @@ TEST_F(GpuStrategies, ReduceWhatIsOnGpusByNccl) {
 }
 
 // What each kind of them makes of data that the host cannot look into.
-TEST_F(GpuStrategies, CombineWhatIsOnGpusByWhateverIsChosen) {
+TEST_F(GpuStrategies, CombineDeviceDataByEveryImplementation) {
   const std::vector<std::pair<std::shared_ptr<CrossDeviceOps>, bool>> kinds = {
       {std::make_shared<NcclAllReduce>(0), true},        {std::make_shared<NcclAllReduce>(1), true},
       {std::make_shared<NcclAllReduce>(2), true},        {std::make_shared<HierarchicalCopyAllReduce>(), false},
@@ -160,26 +160,15 @@ TEST_F(GpuStrategies, CombineWhatIsOnGpusByWhateverIsChosen) {
   }
 }
 
-TEST_F(GpuStrategies, CombineWhatTheHostHasAsEver) {
-  MirroredStrategy strategy(three, quick());
-  EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 3);
-  const auto outside = strategy.run([&](ReplicaContext& context) {
-    return context.merge_call([](Strategy& all, const PerReplica<float>& each) { return all.reduce("MEAN", each); },
-                              static_cast<float>(context.local_id()));
-  });
-  EXPECT_EQ(outside.local(), (std::deque{1.F, 1.F, 1.F}));
-  EXPECT_EQ(nccl().operations(), 0);
-}
-
 // The one thread that speaks for all may not wait for what it has to start itself.
-TEST_F(GpuStrategies, OnProcessorsAskNobodyForGpus) {
+TEST_F(GpuStrategies, OnProcessorsDoNotUseGpus) {
   MirroredStrategy strategy(2, quick());
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(strategy.reduce("SUM", strategy.run([](ReplicaContext& context) { return context.local_id(); })), 1);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(9));
 }
 
-TEST_F(GpuStrategies, ThatFailOnOneReplicaEndOnAllWithItsWords) {
+TEST_F(GpuStrategies, AFailureOfOneReplicaEndsAll) {
   MirroredStrategy strategy(three, quick());
   const std::string words = refusal(
       [&] {
@@ -237,7 +226,7 @@ TEST_F(GpuStrategies, AddUpVirtualReplicasThere) {
   EXPECT_EQ(sums(two), sums_on_processors(8, 3000));
 }
 
-TEST_F(GpuStrategies, SayHowTheyTalk) {
+TEST_F(GpuStrategies, LogTheirTransport) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });

@@ -47,7 +47,7 @@ void expect_sums(MultiWorkerMirroredStrategy& strategy) {
   v.check_sync();
 }
 
-TEST_F(GpuWorkers, HaveWhatEachRankNames) {
+TEST_F(GpuWorkers, UseTheDevicesOfTheirRanks) {
   const std::string name = text("gpu:", world().rank() % 3);
   MultiWorkerMirroredStrategy strategy(session(), std::vector{name}, quiet());
   EXPECT_NE(strategy.devices().front().find(text("device:GPU:", world().rank() % 3)), std::string::npos);

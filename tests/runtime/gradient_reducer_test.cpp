@@ -48,7 +48,7 @@ class GradientReducers : public EveryLayout {
   std::vector<int> order_ = std::vector<int>(counts.size());
 };
 
-TEST_P(GradientReducers, GiveTheBitsOfOneCallInWhateverOrderGradientsCome) {
+TEST_P(GradientReducers, GiveTheBitsOfOneCallInAnyOrder) {
   GradientReducer reducer(*strategy, floats(counts), {.bytes = 4000, .first_bytes = 1000});
   std::iota(order_.begin(), order_.end(), 0);
   std::deque<std::vector<std::vector<float>>> kept(static_cast<std::size_t>(strategy->num_local_replicas()));
@@ -86,7 +86,7 @@ TEST_P(GradientReducers, GiveTheBitsOfOneCallInWhateverOrderGradientsCome) {
     EXPECT_EQ(reducer.buckets(local), plan_buckets(reducer.gradients(), seen, {.bytes = 4000, .first_bytes = 1000}));
 }
 
-TEST_P(GradientReducers, SayWhatIsWrongWithAStep) {
+TEST_P(GradientReducers, RefuseWrongSteps) {
   const auto gradients = floats({2, 3});
   const auto said = [&](const std::function<void(GradientReducer::BackwardPass&)>& pass) {
     GradientReducer reducer(*strategy, gradients);

@@ -109,7 +109,7 @@ const Row table[] = {
 
 class Refusals : public testing::TestWithParam<Row> {};
 
-TEST_P(Refusals, SayWhatWasWrongAndHowToMendIt) {
+TEST_P(Refusals, NameTheMistakeAndTheRemedy) {
   MirroredStrategy strategy(2, quick());
   const std::string words = refusal([&] { GetParam().use(strategy); }, {Code::usage, Code::mismatch, Code::cluster,
                                                                         Code::replica_failed, Code::peer_failed});

@@ -31,7 +31,7 @@ void expect_refused(MirroredStrategy& two, const std::function<void(ReplicaConte
   EXPECT_EQ(two.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 2) << "used again";
 }
 
-TEST(Replicas, ThatMakeDifferentCollectivesAreToldAtOnce) {
+TEST(Replicas, DifferentCollectivesAreAnErrorAtOnce) {
   MirroredStrategy two(2, quick());
   const auto one_more = [](int which) {
     return [which](ReplicaContext& context) {
@@ -106,7 +106,7 @@ TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
       "a PerReplica of 1 values");
 }
 
-TEST(Replicas, WaitForWhatIsDoneForThemAllAsLongAsItTakes) {
+TEST(Replicas, WaitForAMergeCallWithoutLimit) {
   MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(300), std::chrono::milliseconds(700)},
                            .log = Log(LogLevel::off)});
   const auto met = two.run([](ReplicaContext& context) {
@@ -155,7 +155,7 @@ TEST(Replicas, ThatDoNotComeToMeetAreNamed) {
   EXPECT_EQ(three.run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], 3) << "used again";
 }
 
-TEST(Replicas, WhatWasDoneForAllAndThrewIsKnownToAll) {
+TEST(Replicas, ExceptionsOfAMergeCallReachAll) {
   MirroredStrategy two(2, quick());
   expect_refused(
       two,
@@ -173,7 +173,7 @@ TEST(Replicas, WhatWasDoneForAllAndThrewIsKnownToAll) {
       "for all replicas, threw: in the middle");
 }
 
-TEST(Replicas, ThatKeepAFailureToThemselvesAreFoundOut) {
+TEST(Replicas, SwallowedFailuresEndTheRun) {
   MirroredStrategy two(2, quick());
   EXPECT_NE(refusal(
                 [&] {

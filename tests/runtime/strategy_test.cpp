@@ -24,7 +24,7 @@ using test::quick;
 
 using StrategyOfThreads = test::EveryLayout;
 
-TEST_P(StrategyOfThreads, WhatOneReplicaThrowsIsThrownOnceWithItsName) {
+TEST_P(StrategyOfThreads, AnExceptionOfOneReplicaIsThrownOnceWithItsName) {
   const int last = strategy->num_local_replicas() - 1;
   for (int round = 0; round < 3; ++round) {
     try {

@@ -95,7 +95,7 @@ TEST(Variable, UpdatesDoNotReduceInTheMiddleOfAnothersRun) {
   EXPECT_NE(words.find("while it runs"), std::string::npos) << words;
 }
 
-TEST(Variable, DoesNotOutliveItsStrategyUnseen) {
+TEST(Variable, UseAfterItsStrategyIsRefused) {
   std::optional<Variable<float>> v;
   {
     MirroredStrategy strategy(2, quick());
@@ -127,7 +127,7 @@ TEST(Variable, OptionsThatContradictEachOtherAreRefused) {
   EXPECT_FALSE(Variable(1.F, {.trainable = false}).trainable());
 }
 
-TEST(Variable, SynchronisedOnReadSaysWhatItCannot) {
+TEST(Variable, SynchronisedOnReadRefusesChangesWithoutAReason) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable total(0.F, on_read(Aggregation::sum));
@@ -143,7 +143,7 @@ TEST(Variable, SynchronisedOnReadSaysWhatItCannot) {
             std::string::npos);
 }
 
-TEST(Variable, CheckSyncNamesWhatDiffers) {
+TEST(Variable, CheckSyncNamesTheDifferences) {
   MirroredStrategy strategy(4, quick());
   const Scope scope = strategy.scope();
   Variable<double> weights(Tensor<double>({1000}, 0.5), {.name = "weights"});
@@ -201,7 +201,7 @@ std::string words_of_changes_in_another_order(Strategy& strategy) {
   return refusal([&] { strategy.run(change); }, Code::replica_failed);
 }
 
-TEST(Variable, ChangesInAnotherOrderAreToldApart) {
+TEST(Variable, ChangesInAnotherOrderAreAMismatch) {
   MirroredStrategy mirrored(3, quick());
   CentralStorageStrategy central(2, quick());
   MirroredStrategy with_ops(2, quick(std::make_shared<HierarchicalCopyAllReduce>()));
@@ -214,7 +214,7 @@ TEST(Variable, ChangesInAnotherOrderAreToldApart) {
 }
 
 // The first replica gives its value and goes on; in known calls, nobody tells the others which one it was in.
-TEST(Variable, ChangesOfTheFirstReplicaInAnotherOrderAreToldApart) {
+TEST(Variable, ChangesOfTheFirstReplicaInAnotherOrderAreAMismatch) {
   MirroredStrategy strategy(3, quick());
   const Scope scope = strategy.scope();
   Variable v(0.F, written(Aggregation::only_first_replica));
@@ -233,7 +233,7 @@ TEST(Variable, ChangesOfTheFirstReplicaInAnotherOrderAreToldApart) {
 }
 
 // One that is new to the others waits until they agree, while the first replica has left a call that it knew.
-TEST(Variable, ChangesOfTheFirstReplicaInANewWayAreToldApart) {
+TEST(Variable, ChangesOfTheFirstReplicaInANewWayAreAMismatch) {
   MirroredStrategy strategy(2, quick());
   const Scope scope = strategy.scope();
   Variable v(0.F, written(Aggregation::only_first_replica));
@@ -251,7 +251,7 @@ TEST(Variable, ChangesOfTheFirstReplicaInANewWayAreToldApart) {
     EXPECT_NE(words.find(part), std::string::npos) << words;
 }
 
-TEST(Variable, ChangesInAnotherWayAreToldApart) {
+TEST(Variable, ChangesInAnotherWayAreAMismatch) {
   MirroredStrategy mirrored(3, quick());
   CentralStorageStrategy central(2, quick());
   MirroredStrategy with_ops(2, quick(std::make_shared<HierarchicalCopyAllReduce>()));
@@ -278,7 +278,7 @@ TEST(Variable, ChangesInAnotherWayAreToldApart) {
 }
 
 // By default the chief may change a variable at a line of its own.
-TEST(Variable, ChangesAtAnotherLineAreToldApartOnlyWhereThatIsWished) {
+TEST(Variable, ChangesAtAnotherLineAreAMismatchOnlyIfSet) {
   for (const bool is_strict : {false, true}) {
     if (is_strict) ::setenv("LOCKSTEP_STRICT", "1", 1);
     MirroredStrategy strategy(2, quick());

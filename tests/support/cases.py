@@ -2,6 +2,7 @@
 """Python's unittest with our form of results: every case goes to --json FILE, and the last line is
 `N passed, N failed, N skipped`. Exit code 1 on a failure, 77 when everything was skipped.
 """
+import argparse
 import json
 import os
 import subprocess
@@ -14,6 +15,18 @@ from concurrent.futures import ThreadPoolExecutor
 def in_camel_case(method):
     """Returns the name of a test method as tests of C++ are named: test_says_who_is_missing is SaysWhoIsMissing."""
     return "".join(word[:1].upper() + word[1:] for word in method.removeprefix("test_").split("_"))
+
+
+def parser(description, *required):
+    """The options of a test: those that it must be given, and --json FILE."""
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in (*required, "json"):
+        options.add_argument(f"--{name}", required=name != "json")
+    return options
+
+
+def arguments(description, *required):
+    return parser(description, *required).parse_args()
 
 
 class Recorder(unittest.TestResult):

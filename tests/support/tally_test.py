@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The tally and the mission list: what they count, and what they refuse; and which programs are run again."""
-import argparse
 import json
 import os
 import subprocess
@@ -12,9 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__)
 
 RESULTS = [("Good.one", "passed"), ("Good.many/0", "passed"), ("Good.many/1", "passed"), ("Bad.one", "failed"), ("Gpu.one", "skipped")]
 
@@ -58,7 +55,7 @@ class RunTest(unittest.TestCase):
         self.assertEqual(self.runs(2, crashed), (0, 3))
         self.assertEqual(self.runs(9, crashed), (1, 3), "not for ever")
 
-    def test_what_failed_otherwise_is_not(self):
+    def test_other_failures_are_not(self):
         self.assertEqual(self.runs(2, "LeakSanitizer: detected memory leaks"), (1, 1))
 
 
@@ -80,7 +77,7 @@ class SecondRun(unittest.TestCase):
             done = subprocess.run([sys.executable, os.path.join(here, "tally.py"), results], capture_output=True, text=True, check=False)
             return done.stdout
 
-    def test_a_program_that_passes_alone_is_told_with_what_it_said_first(self):
+    def test_a_program_that_passes_alone_is_reported_with_its_first_output(self):
         out = self.stands({"late": "took 3 s of 2", "good": ""})
         self.assertIn("PASSED ONLY ALONE", out)
         self.assertIn("Suite.late: took 3 s of 2", out)

@@ -3,7 +3,6 @@
 """`lockstep bench` and `lockstep compare` as an operator runs them: the table, the files, the exit codes, and every bad
 input answered with a sentence before anything is measured.
 """
-import argparse
 import json
 import os
 import re
@@ -19,11 +18,7 @@ import xml.etree.ElementTree
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("lockstep", "mpirun", "source"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun", "source")
 QUICK = ["--seconds", "0.05"]
 
 

@@ -3,7 +3,6 @@
 """Instructions of a repeated call between two members of one node, counted by callgrind. The limits hold with the
 compilers of Debian 12: raise one only together with what it buys.
 """
-import argparse
 import os
 import re
 import shutil
@@ -15,10 +14,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--program", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program")
 LIMITS = {"blocking": 1230, "asynchronous": 4750}
 FEW, MANY = 200, 1200
 

@@ -3,7 +3,6 @@
 """The clock is set by years, there and back, several times a second, while members work, wait for one that is stopped,
 and name one that dies: by LD_PRELOAD, since a namespace has no time of day of its own. And who reads that clock at all.
 """
-import argparse
 import os
 import re
 import sys
@@ -15,11 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("jumps", "ruin", "steps", "lockstep", "mpirun", "source", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "jumps", "ruin", "steps", "lockstep", "mpirun", "source", "able")
 TIMEOUT, PEER_DIED = 4, 5
 YEAR_S = 31556952
 

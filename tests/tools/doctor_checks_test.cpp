@@ -267,7 +267,7 @@ void only_rank_0(World& world) {
 }
 
 // What looks suspicious and is not; two nodes with two ranks each.
-TEST(Doctor, IsSilentOnWhatIsMeant) {
+TEST(Doctor, DoesNotReportIntendedSettings) {
   const IndexSet all = IndexSet::range(0, 3);
   const Spoil one_kernel = set(all, &Facts::kernel, "one");
   const Spoil claims_nothing = [](World& world) { world.parts.machines[0].nics[1].mbit_per_s = 0; };

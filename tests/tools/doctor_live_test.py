@@ -3,7 +3,6 @@
 """`lockstep doctor` on this machine, healthy and spoilt: launchers, variables, processors, and a /dev/shm
 that is small, read-only or missing (in a mount namespace of our own). Nothing may be left behind.
 """
-import argparse
 import json
 import os
 import resource
@@ -18,11 +17,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-parser.add_argument("--lockstep", required=True)
+parser = cases.parser(__doc__, "lockstep")
 parser.add_argument("--mpirun", default="mpirun")
 parser.add_argument("--flavour", choices=["openmpi", "mpich"], default="openmpi")
-parser.add_argument("--json")
 given = parser.parse_args()
 
 DOCTOR = [given.lockstep, "doctor"]
@@ -161,11 +158,6 @@ class DoctorLive(unittest.TestCase):
         report = self.diagnose(unshared(script, under_mpirun(2)), 0, OMPI_MCA_btl="self,tcp")
         self.one_finding(report, "shared memory", "slow", "32 KiB for each rank")
 
-    def test_shared_memory_as_containers_have_it(self):
-        self.need_namespaces()
-        report = self.diagnose(unshared("mount -t tmpfs -o size=64m tmpfs /dev/shm", under_mpirun(2)), 0, OMPI_MCA_btl="self,tcp")
-        self.one_finding(report, "shared memory", "slow", "32 MiB for each rank")
-
     def test_read_only_shared_memory(self):
         self.need_namespaces()
         script = "mount -t tmpfs -o ro tmpfs /dev/shm"
@@ -235,11 +227,6 @@ class DoctorLive(unittest.TestCase):
         code, out, _ = cases.run(DOCTOR + ["--env", "--json"], LOCKSTEP_TIMOUT="8")
         self.assertEqual(code, 0)
         self.assertEqual(len(json.loads(out)["warnings"]), 1)
-
-    def test_unknown_variable(self):
-        got, out, err = cases.run(DOCTOR, LOCKSTEP_TIMOUT="5")
-        self.assertEqual(got, 0, err)
-        self.assertEqual((out + err).count("did you mean LOCKSTEP_TIMEOUT?"), 1, "said once: " + out + err)
 
     def test_wrong_use(self):
         for words, variables in ((["--strikt"], {}), (["--env", "--strict"], {}), ([], {"LOCKSTEP_TIMEOUT": "soon"}), (["--env"], {"LOCKSTEP_LOG": "loud"})):

@@ -216,7 +216,7 @@ TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {
   EXPECT_TRUE(report.ends_with("22 checks of 8 ranks on 2 nodes: healthy\n")) << report;
 }
 
-TEST(DoctorReport, ShowsWhatLinksCarryBesideWhatTheyClaim) {
+TEST(DoctorReport, ShowsMeasuredAndClaimedSpeedsOfLinks) {
   World world = healthy(2, 1);
   set({0}, &Facts::link_mbit_per_s, 9412.4)(world);
   set({1}, &Facts::link_mbit_per_s, 9380.6)(world);
@@ -269,7 +269,7 @@ TEST(DoctorLinks, ThatLeadNowhereAreNotMeasured) {
   EXPECT_EQ(rates_between("no address"), std::vector<double>(4, 0));
 }
 
-TEST(DoctorReport, SaysWhatWhereWhyAndMend) {
+TEST(DoctorReport, NamesProblemPlaceReasonAndRemedy) {
   World world = healthy(5, 1);
   set({0, 1, 2, 4}, &Facts::huge_pages, "never")(world);
   set({4}, &Facts::shared_memory, ResourceGrant{mebibyte, 0, EROFS})(world);

@@ -3,7 +3,6 @@
 """Memory of the host that a program gives back while a call has it: what that member, the others, and the tools for
 finding such mistakes say.
 """
-import argparse
 import os
 import shutil
 import sys
@@ -14,11 +13,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("program", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "able")
 MEMBERS, VICTIM = 3, 1
 SEGV, PEER_DIED = -11, 5
 VALGRIND_SAYS = 99

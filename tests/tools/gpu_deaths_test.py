@@ -3,7 +3,6 @@
 """Processes that share a GPU (of the tests' own making), one of which is killed while they meet or while data goes over
 the GPU: what the others are told, how soon, and what they still have when they have let go.
 """
-import argparse
 import os
 import re
 import signal
@@ -15,11 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 from processes import Processes, cluster_of
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--able", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "able")
 MEMBERS = 3
 # A tenth of a second is left to the dead one's last words; more than that may be waited for where something that was
 # begun on a GPU may still be under way, a second at most, and what is under way after that is kept. Machines of tests
@@ -78,7 +73,7 @@ class Deaths(unittest.TestCase):
             with self.subTest(victim=victim, how=how):
                 self.check("mapping", victim, "all_reduce", how)
 
-    def test_before_the_others_find_what_it_has_shown(self):
+    def test_before_the_others_find_its_memory(self):
         for moment, victim, call, how in (("opening", 1, "all_gather", "host"), ("opening", 2, "all_gather", "stream"),
                                           ("remapping", 1, "all_gather", "host"), ("remapping", 0, "all_gather", "stream")):
             with self.subTest(moment=moment, victim=victim, how=how):

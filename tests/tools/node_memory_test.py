@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Memory without a name, seen from outside: /dev/shm may be useless, and nothing stays when members are killed."""
-import argparse
 import os
 import re
 import signal
@@ -14,11 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-for name in ("lockstep", "mpirun"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun")
 RUN = [given.mpirun, "--oversubscribe", "--timeout", "100"]
 # On one core: how far apart members' cores are differs from job to job on some machines, and each distance has a file of its own.
 ON_ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *RUN, "--bind-to", "none"]
@@ -81,7 +76,7 @@ class NodeMemory(unittest.TestCase):
         self.assertEqual(got, 1, out + err)
         self.assertIn("LOCKSTEP_NODE_MEMORY", err)
 
-    def test_what_was_measured_is_shown_and_kept(self):
+    def test_measurements_are_shown_and_kept(self):
         with tempfile.TemporaryDirectory() as folder:
             got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "plan", "all_reduce"], XDG_CACHE_HOME=folder)
             self.assertEqual(got, 0, out + err)
@@ -131,7 +126,7 @@ class NodeMemory(unittest.TestCase):
                 with open(os.path.join(folder, "lockstep", name), encoding="utf-8") as file:
                     self.assertRegex(file.read(), r"for .*, [0-9.]+ to [0-9.]+ ns apart, version")
 
-    def test_what_another_member_reads_is_written_past_the_caches_where_that_was_measured_to_be_better(self):
+    def test_shared_data_are_written_past_the_caches_where_that_is_faster(self):
         self.forced_runs(ON_ONE_CORE, "3", ("halves_from", "1024"), "slow_from",
                          (("0", "always"), ("1", "1 ns/KiB"), (str(1 << 40), "never")),
                          ("all_reduce", "broadcast", "all_to_all"), "96,3000,200K,3M")

@@ -4,7 +4,6 @@
 are stopped and go on (SIGSTOP, SIGCONT), and cores are taken away from all and given back. `--seconds` is for all
 numbers of ranks together.
 """
-import argparse
 import os
 import random
 import re
@@ -17,12 +16,9 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-for name in ("program", "mpirun", "flavour"):
-    parser.add_argument(f"--{name}", required=True)
+parser = cases.parser(__doc__, "program", "mpirun", "flavour")
 parser.add_argument("--seconds", type=int, default=15)
 parser.add_argument("--seed", type=int, default=1)
-parser.add_argument("--json")
 given = parser.parse_args()
 LIMIT_S = 120  # beyond what is asked, for starting, and for members who wait for a stopped one
 

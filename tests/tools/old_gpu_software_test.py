@@ -3,7 +3,6 @@
 """A driver, or an NCCL, that is too old or lacks a call: libraries of that kind are made here and found by the system's
 own loader. What is there, what is needed and how to mend it is said, and the program goes on on the host.
 """
-import argparse
 import os
 import re
 import subprocess
@@ -14,11 +13,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-for name in ("program", "source", "compiler", "nccl"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "source", "compiler", "nccl")
 
 DRIVER = """
 extern "C" int cuDriverGetVersion(int* version) { *version = %d; return 0; }
@@ -99,7 +94,7 @@ class OldGpuSoftware(unittest.TestCase):
             self.assertEqual(self.nccl(21403, lacks=name), f"NCCL 2.14.3 has no {name}: 2.18.0 or newer is needed; put the folder of "
                                                            "one first in LD_LIBRARY_PATH")
 
-    def test_an_nccl_that_does_not_say_what_it_is(self):
+    def test_an_nccl_without_a_version(self):
         self.assertEqual(self.nccl(0, lacks="ncclGetVersion"), "NCCL without a version has no ncclGetVersion: 2.18.0 or newer is needed; put the "
                                                                "folder of one first in LD_LIBRARY_PATH")
         self.assertIn("NCCL without a version is too old", self.nccl(0, result=3))

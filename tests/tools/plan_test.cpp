@@ -3,34 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <sstream>
 
-#include "tools/lockstep/command.hpp"
+#include "tests/tools/run_command.hpp"
 #include "tools/lockstep/plan_steps.hpp"
 #include "tools/lockstep/plan_text.hpp"
-#include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {
 
-using Words = std::vector<std::string>;
+using test::holds;
+using test::Words;
 
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
+std::string printed(const Words& words) { return test::printed(run_plan, plan_manual(), words); }
 
-std::string printed(const Words& words) {
-  struct Redirected {
-    std::ostringstream out;
-    std::streambuf* before = std::cout.rdbuf(out.rdbuf());
-    ~Redirected() { std::cout.rdbuf(before); }
-  } redirected;
-  EXPECT_EQ(run_plan(parse(plan_manual(), words)), Exit::well);
-  return redirected.out.str();
-}
-
-TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
+TEST(PlanText, ShowsTheCallTheMachineAndTheChoice) {
   const std::string all =
       printed({"all_reduce", "--count", "1M", "--synthetic", "2 x node(core:4 pu:1 nic:25G)", "--algorithm", "ring"});
   EXPECT_TRUE(all.starts_with("all_reduce of 1048576 f32, sum (4 MiB), by 8 members on 2 nodes\n")) << all;
@@ -42,7 +30,7 @@ TEST(PlanText, SaysWhatWasAskedTheMachineTheChoiceAndWhy) {
   EXPECT_FALSE(holds(all, "Rounds of member")) << all;
 }
 
-TEST(PlanText, SaysWhatCannotBeTakenAndThatTheModelGuesses) {
+TEST(PlanText, ShowsRejectedAlgorithmsAndThatCostsAreGuesses) {
   const std::string all =
       printed({"all_reduce", "-c", "100", "--order", "reproducible", "-s", "2 x node(core:2 pu:1)"});
   EXPECT_TRUE(holds(all, "all_reduce of 100 f32, sum, reproducible (400 B), by 4 members on 2 nodes\n")) << all;
@@ -112,7 +100,7 @@ TEST(PlanText, ScheduleIsAPictureOfRoundsAndMessages) {
   EXPECT_FALSE(holds(all, "\n     7  ")) << all;
 }
 
-TEST(PlanText, SaysWhatIsNarrowBetweenNodes) {
+TEST(PlanText, ShowsTheWireFormatBetweenNodes) {
   const Words asked = {"all_reduce", "-c", "4M", "-s",        "4 x node(core:8 pu:1 nic:1G)",
                        "-r",         "2",  "-a", "node_ring", "--schedule"};
   Words narrow = asked;
@@ -191,14 +179,8 @@ TEST(PlanSteps, AChainTakesAStepForEachLink) {
   EXPECT_EQ(step_messages(chain, 1).size(), 1U);
 }
 
-struct Misuse {
-  Words words;
-  std::string says;
-};
-
 TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
-  const Words machine{"--synthetic", "core:4 pu:1"};
-  const std::vector<Misuse> all = {
+  std::vector<test::Misuse> all = {
       {{}, "no collective is named"},
       {{"all_redcue"}, "did you mean all_reduce?"},
       {{"exchange"}, "there is no collective \"exchange\""},
@@ -225,18 +207,8 @@ TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
       {{"broadcast", "--wire", "bf16"}, "which has no wire format"},
       {{"all_reduce", "--cuont", "4"}, "did you mean --count?"},
   };
-  for (const auto& [given, says] : all) {
-    Words words = given;
-    words.insert(words.end(), machine.begin(), machine.end());
-    try {
-      (void)run_plan(parse(plan_manual(), words));
-      ADD_FAILURE() << join(words, " ");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::usage) << error.what();
-      EXPECT_TRUE(holds(error.what(), says)) << error.what();
-      EXPECT_TRUE(holds(error.what(), " -> ")) << error.what();
-    }
-  }
+  for (auto& [words, says] : all) words.insert(words.end(), {"--synthetic", "core:4 pu:1"});
+  test::expect_refused(run_plan, plan_manual(), all);
 }
 
 TEST(PlanOptions, AnAlgorithmThatDoesNotFitIsRefusedWithOthers) {

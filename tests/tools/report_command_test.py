@@ -3,7 +3,6 @@
 """`lockstep report` as an operator runs it: the page of one file, of two, of several launches, and every bad input
 answered with a sentence and without a page.
 """
-import argparse
 import html.parser
 import json
 import os
@@ -16,11 +15,7 @@ import xml.etree.ElementTree
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("lockstep", "source"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "source")
 DOCTYPE = "<!DOCTYPE html>\n"
 # What an element of HTML may load or run.
 LOADING = {"src", "srcset", "data", "action", "formaction", "poster", "background", "ping", "manifest"}

@@ -41,7 +41,7 @@ TEST(ReportTopology, OfTheEarlierRunWhereTheLaterHasNone) {
   EXPECT_EQ(parts.topology_note, "As it was in the earlier run.");
 }
 
-TEST(ReportTopology, WhatCannotBeDrawnIsSaid) {
+TEST(ReportTopology, SaysThatATopologyCannotBeDrawn) {
   const std::string good = run_of("node(core:2 pu:1)").topology;
   for (const std::string& bad : {std::string("0"), std::string("zz"), std::string("00ff"),
                                  good.substr(0, good.size() / 4 * 2), good + "00", good + "0"}) {

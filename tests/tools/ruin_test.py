@@ -6,7 +6,6 @@ and while they end. What the others are told, how soon, and that nothing is left
 
 With --deaths N: so many members are killed in calls on one node, and as many across nodes; how soon the others knew.
 """
-import argparse
 import os
 import re
 import signal
@@ -20,10 +19,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-for name in ("program", "cluster", "able"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
+parser = cases.parser(__doc__, "program", "cluster", "able")
 parser.add_argument("--deaths", type=int, metavar="N")
 given = parser.parse_args()
 WELL, USAGE, TIMEOUT, PEER_DIED = 0, 1, 4, 5

@@ -3,7 +3,6 @@
 """`lockstep stat` of ranks that go on, and of ranks of which one is stopped; what they leave when they fail, and what
 `lockstep why` says of it.
 """
-import argparse
 import json
 import os
 import re
@@ -17,11 +16,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("lockstep", "mpirun", "steps"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "lockstep", "mpirun", "steps")
 RANKS = 3
 
 
@@ -144,7 +139,7 @@ class Ranks(unittest.TestCase):
             self.assertIn(r"a\x1b[2J\nb" if not words else r"a\\x1b[2J\\nb", out)
             self.assertNotIn("\x1b", out)
 
-    def test_that_fail_leave_what_they_did(self):
+    def test_that_fail_leave_their_last_calls(self):
         folder = os.path.join(self.folder.name, "dump")
         ranks = self.start(1000, LOCKSTEP_TIMEOUT="2s", LOCKSTEP_DUMP=folder)
         os.kill(ranks[2], signal.SIGSTOP)
@@ -169,7 +164,7 @@ class Ranks(unittest.TestCase):
         with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
             return file.read()
 
-    def test_say_at_a_signal_what_they_do(self):
+    def test_print_their_state_at_a_signal(self):
         folder = os.path.join(self.folder.name, "dump")
         ranks = self.start(1500, LOCKSTEP_SIGNAL="USR1", LOCKSTEP_DUMP=folder)
         os.kill(ranks[1], signal.SIGSTOP)
@@ -194,7 +189,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertIn('"world" rank 1 of 3', out)
 
-    def test_leave_when_they_did_what(self):
+    def test_leave_the_times_of_their_calls(self):
         folder = os.path.join(self.folder.name, "line")
         trace = os.path.join(self.folder.name, "trace.json")
         self.start(1500, LOCKSTEP_TIMELINE=folder)

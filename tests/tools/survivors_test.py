@@ -3,7 +3,6 @@
 """examples/survivors while members die, as ranks of mpirun, as tasks, on one host and on virtual nodes: the others make
 a smaller communicator, finish with the right line, save it, and end. How long that took is printed.
 """
-import argparse
 import os
 import re
 import signal
@@ -17,11 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 from processes import Processes, cluster_of  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("program", "cluster", "mpirun", "flavour", "able", "ucx"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "cluster", "mpirun", "flavour", "able", "ucx")
 PERMITTED = cases.run([given.cluster, "check"])[0] == 0
 STEPS = 3000
 WELL, TIMEOUT, PEER_DIED = 0, 4, 5
@@ -213,7 +208,7 @@ class SurvivingTasksOfNodes(SurvivingTasks):
 
     test_one_that_is_stopped_is_named_and_not_left_behind = None  # as on one host
 
-    def test_whose_link_is_lost_does_not_go_on_by_itself(self):
+    def test_without_links_does_not_go_on_alone(self):
         addresses, on = self.start_on(3, 1)
         tasks = self.start(3, steps=STEPS * 20, addresses=addresses, prefix=on, LOCKSTEP_SILENCE="2s")
         time.sleep(1)

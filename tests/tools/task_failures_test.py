@@ -3,7 +3,6 @@
 """Workers of TF_CONFIG that train together without mpirun: what the others say, and how soon, of one that never
 starts, starts late, is of another program, cluster or key, dies, or is stopped; and that nothing is left behind.
 """
-import argparse
 import os
 import signal
 import sys
@@ -15,12 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 from processes import Processes, cluster_of
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--able", required=True)
-parser.add_argument("--ucx", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "able", "ucx")
 USAGE, TIMEOUT, PEER_DIED, UNFIT = 1, 4, 5, 6
 
 
@@ -181,16 +175,16 @@ class Workers(unittest.TestCase):
         for code, _, err in tasks.wait(60).values():
             self.assertEqual((code, err), (0, ""), messages)
 
-    def test_what_is_sent_arrives_while_the_sender_waits_elsewhere(self):
+    def test_messages_arrive_while_the_sender_waits_elsewhere(self):
         for messages in (1, 8, 100, 1000):  # 7 MB are more than the system takes
             self.check_burst(messages)
 
-    def test_what_is_sent_over_ucx_arrives_while_the_sender_waits_elsewhere(self):
+    def test_messages_over_ucx_arrive_while_the_sender_waits_elsewhere(self):
         self.need_ucx()
         for messages in range(1, 9):
             self.check_burst(messages, LOCKSTEP_TRANSPORT="ucx", UCX_TLS="tcp", UCX_TCP_SNDBUF="8k", UCX_TCP_RCVBUF="8k")
 
-    def test_know_what_cannot_carry_their_messages(self):
+    def test_refuse_transports_that_cannot_carry_messages(self):
         for variables, words in (({"LOCKSTEP_TRANSPORT": "mpi"}, "was not started by an MPI launcher"),
                                  ({"LOCKSTEP_INTERFACE": "eth99"}, "LOCKSTEP_INTERFACE=eth99 is neither an interface of this host")):
             tasks = self.workers(2)

@@ -3,7 +3,6 @@
 """Tasks of a cluster as processes without mpirun: they find each other by TF_CONFIG, call each other, end together, and
 name whoever is late, of another cluster, or gone.
 """
-import argparse
 import os
 import signal
 import socket
@@ -15,11 +14,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 from processes import Processes, cluster_of
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--grpc", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program", "grpc")
 TIMEOUT = 4  # exit codes of E014, E015, E024
 PEER_DIED = 5
 USAGE = 1

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What is left of a library for GPUs of several kinds when all but one's code is overwritten: of a library made here."""
-import argparse
 import os
 import struct
 import subprocess
@@ -12,10 +11,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
-parser = argparse.ArgumentParser()
-parser.add_argument("--program", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "program")
 
 
 def fatbin(*codes):
@@ -63,12 +59,12 @@ class Thin(unittest.TestCase):
         self.assertEqual(thin, expected)
         self.assertIn(ours, thin)
 
-    def test_empties_what_is_there_to_be_linked_and_nothing_else(self):
+    def test_empties_only_relocatable_gpu_code(self):
         whole = library(_nv_fatbin=fatbin((90, b"B" * 16)), _Xnv_relfatbin=b"D" * 40, _data=b"F" * 40)
         whole = whole.replace(b".Xnv_relfatbin", b"__nv_relfatbin")
         self.assertEqual(self.thin(whole)[1], whole.replace(b"D" * 40, bytes(40)))
 
-    def test_says_what_is_wrong(self):
+    def test_reports_errors(self):
         for content, architecture, words in ((library(_nv_fatbin=fatbin((80, b"A" * 16))), "90", "no code for GPUs of architecture 90"),
                                              (b"text", "90", "no library"), (library(), "Hopper", "LIBRARY RESULT ARCHITECTURE")):
             done, thin = self.thin(content, architecture)

@@ -88,7 +88,7 @@ TEST(Timelines, SayWhereClocksAreNotKnown) {
   EXPECT_TRUE(clocks_of({}).of_host.empty());
 }
 
-TEST(Timelines, NameWhoWasWaitedFor) {
+TEST(Timelines, NameTheLateMembers) {
   const auto all = drawn(40 * ms, 50, 1);
   const std::string words = summary_of(all, clocks_of(all));
   EXPECT_NE(words.find("150 calls in 3 accounts\n"), std::string::npos) << words;

@@ -34,7 +34,7 @@ struct Shown {
 
 class TopoPicture : public testing::TestWithParam<Shown> {};
 
-TEST_P(TopoPicture, IsWholeAndReadable) {
+TEST_P(TopoPicture, IsCompleteAndReadable) {
   const Topology topology = topology_from_description(GetParam().description, GetParam().ranks_per_node);
   const Picture picture = topo_picture(topology);
   const std::string svg = topo_svg(topology);
@@ -112,7 +112,7 @@ TEST(TopoSvg, SpreadsMembersThatAreNotBoundOverTheirCores) {
 }
 
 // Solid labels have their cores alone; outlined ones share them.
-TEST(TopoSvg, ShowsWhoSharesCores) {
+TEST(TopoSvg, MarksMembersThatShareCores) {
   const std::string svg = topo_svg(two_hosts("here"));
   EXPECT_EQ(count(svg, ">member that shares its cores with others</text>"), 1U);
   EXPECT_EQ(count(svg, ">member with cores of its own</text>"), 1U);

@@ -10,12 +10,11 @@
 #include <array>
 #include <filesystem>
 #include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/tools/run_command.hpp"
 #include "tests/topology/shapes.hpp"
-#include "tools/lockstep/command.hpp"
 #include "tools/lockstep/topo_json.hpp"
 #include "tools/lockstep/topo_kinds.hpp"
 #include "tools/lockstep/topo_members.hpp"
@@ -28,7 +27,8 @@ namespace lockstep::command {
 namespace {
 
 namespace fs = std::filesystem;
-using Words = std::vector<std::string>;
+using test::holds;
+using test::Words;
 
 std::string read(const fs::path& path) {
   const std::ifstream file(path);
@@ -44,18 +44,7 @@ Words lines_of(const std::string& all) {
   return lines;
 }
 
-bool holds(std::string_view all, std::string_view part) { return all.find(part) != std::string_view::npos; }
-
-// What the subcommand prints.
-std::string printed(const Words& words) {
-  struct Redirected {
-    std::ostringstream out;
-    std::streambuf* before = std::cout.rdbuf(out.rdbuf());
-    ~Redirected() { std::cout.rdbuf(before); }
-  } redirected;
-  EXPECT_EQ(run_topo(parse(topo_manual(), words)), Exit::well);
-  return redirected.out.str();
-}
+std::string printed(const Words& words) { return test::printed(run_topo, topo_manual(), words); }
 
 struct Golden {
   std::string file;
@@ -123,7 +112,7 @@ TEST(TopoText, ShowsEveryRankOfASmallNode) {
   for (int rank = 0; rank < 24; ++rank) EXPECT_TRUE(holds(tree, text("\n     ", rank, " "))) << rank << "\n" << tree;
 }
 
-TEST(TopoText, FoldsMembersWithoutLosingOne) {
+TEST(TopoText, FoldsMembersCompletely) {
   const Topology topology = topology_from_description("package:2 numa:4 core:16 pu:1", 128);
   const Words table = member_table(topology, 0, 8);
   ASSERT_EQ(table.size(), 9U);
@@ -134,7 +123,7 @@ TEST(TopoText, FoldsMembersWithoutLosingOne) {
   EXPECT_TRUE(member_table(topology, 0, 1).at(1).starts_with("0-127 "));
 }
 
-TEST(TopoText, SaysWhoIsNotBoundAndWhoHasAQuota) {
+TEST(TopoText, NamesUnboundMembersAndQuotas) {
   TopologyParts parts;
   parts.machines = {test::shape({.packages = 2, .numas = 1, .cores = 2})};
   parts.places = {Place{0, IndexSet::range(0, 3), 1.5, {}}};
@@ -286,13 +275,8 @@ TEST(TopoJson, HoldsNamesThatAreNoText) {
   EXPECT_EQ(json.at("remarks"), (Words{"first", "second"}));
 }
 
-struct Misuse {
-  Words words;
-  std::string says;
-};
-
 TEST(TopoOptions, MisuseIsRefusedWithAWayOut) {
-  const std::vector<Misuse> all = {
+  const std::vector<test::Misuse> all = {
       {{"--synthetic", "core:1 pu:1", "--xml", "x.xml"}, "two sources"},
       {{"--synthetic", "core:1 pu:1", "--synthetic", "core:2 pu:1"}, "join the descriptions"},
       {{"--synthetic", "core:1 pu:1", "--nodes", "4"}, "4 x node("},
@@ -308,15 +292,7 @@ TEST(TopoOptions, MisuseIsRefusedWithAWayOut) {
       {{"--sythetic", "core:1 pu:1"}, "did you mean --synthetic"},
       {{"core:1"}, "not expected"},
   };
-  for (const auto& [words, says] : all) {
-    try {
-      (void)run_topo(parse(topo_manual(), words));
-      ADD_FAILURE() << join(words, " ");
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), Code::usage) << error.what();
-      EXPECT_TRUE(holds(error.what(), says)) << error.what();
-    }
-  }
+  test::expect_refused(run_topo, topo_manual(), all);
 }
 
 TEST(TopoOptions, TheManualsExamplesWork) {
@@ -347,7 +323,7 @@ TEST(TopoOptions, XmlPictureAndJsonInOneRun) {
   fs::remove_all(folder);
 }
 
-TEST(TopoFile, IsThereAsAWholeOrNotAtAll) {
+TEST(TopoFile, IsWrittenAtomically) {
   const fs::path folder = fs::path(testing::TempDir()) / text("topo_file.", ::getpid());
   fs::create_directory(folder);
   write_file(folder / "real", "first");

@@ -60,7 +60,7 @@ TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
   EXPECT_EQ(std::ranges::count(all, '\n'), 5 * (2 + 2));
 }
 
-TEST(Verdict, NamesWhoHasNotCome) {
+TEST(Verdict, NamesMissingMembers) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(1, late(1), "stopped"), process_of(2, waiting(2))});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_EQ(
@@ -97,7 +97,7 @@ TEST(Verdict, NamesACircle) {
 }
 
 // Those who are late may wait for it themselves.
-TEST(Verdict, BlamesWhoIsHeldWhateverItIsIn) {
+TEST(Verdict, NamesTheHeldProcessInAnyCall) {
   CommunicatorSnapshot earlier = waiting(0);
   earlier.started = 811;
   earlier.finished = 810;
@@ -123,7 +123,7 @@ TEST(Verdict, PutsThoseTogetherThatAreMissingAlike) {
 }
 
 // In no call of all, but in messages.
-TEST(Verdict, NamesWhoIsWaitedForInMessages) {
+TEST(Verdict, NamesTheLateMemberInMessages) {
   CommunicatorSnapshot sends = late(0);
   sends.waits = "send of 8 f32 (message 7), for rank 1";
   sends.waited_ms = 5000;
@@ -142,7 +142,7 @@ TEST(Verdict, NamesWhoIsWaitedForInMessages) {
   EXPECT_TRUE(verdicts({process_of(0, sends), process_of(1, late(1))}).empty()) << "not long";
 }
 
-TEST(Verdict, SaysOfWhomNothingIsHere) {
+TEST(Verdict, NamesMembersWithoutAStatusFile) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(2, waiting(2))});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_NE(all[0].find("; of rank 1 nothing is here: on another host, gone, or not asked for"), std::string::npos)
@@ -150,7 +150,7 @@ TEST(Verdict, SaysOfWhomNothingIsHere) {
 }
 
 // Of two members that know it, the one that heard it last counts.
-TEST(Verdict, SaysWhatMembersKnowOfOneOnAnotherHost) {
+TEST(Verdict, UsesTheLatestNoteOnAMemberOfAnotherHost) {
   using status::MemberSnapshot;
   CommunicatorSnapshot first = waiting(0);
   CommunicatorSnapshot second = waiting(2);
@@ -266,7 +266,7 @@ TEST(Verdict, IsAboutTheOldestCallThatIsNotFinished) {
       << all[0];
 }
 
-TEST(Verdict, IsOfWhatWasReadBackAsItWasWritten) {
+TEST(Verdict, SnapshotsAreReadBack) {
   CommunicatorSnapshot seen = waiting(2, 12);
   seen.failure = "LOCKSTEP-E014 \"world\" \\ late";
   seen.messages = 7;

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tests/support/threads.hpp"
+#include "tests/topology/exchange_cases.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -17,27 +18,13 @@ namespace {
 using test::on_threads;
 using namespace std::chrono_literals;
 
-Bytes block(int rank) { return Bytes(static_cast<std::size_t>(rank * 7 % 5), static_cast<std::byte>(rank)); }
-
 class LocalExchange : public testing::TestWithParam<int> {};
 
-TEST_P(LocalExchange, GathersBlocksOfUnequalLength) {
+TEST_P(LocalExchange, GathersBroadcastsAndSplits) {
   on_threads(GetParam(), [](Exchange& exchange) {
-    for (int round = 0; round < 50; ++round) {
-      const auto all = exchange.all_gather("blocks", block(exchange.rank() + round));
-      ASSERT_EQ(all.size(), static_cast<std::size_t>(exchange.size()));
-      for (int rank = 0; rank < exchange.size(); ++rank)
-        ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank + round));
-    }
-  });
-}
-
-TEST_P(LocalExchange, BroadcastsFromEveryRoot) {
-  on_threads(GetParam(), [](Exchange& exchange) {
-    for (int root = 0; root < exchange.size(); ++root) {
-      const Bytes got = exchange.broadcast("word", to_bytes(text("from ", exchange.rank())), root);
-      ASSERT_EQ(to_string(got), text("from ", root));
-    }
+    test::expect_gathers(exchange, 50);
+    test::expect_broadcasts(exchange);
+    test::expect_splits(exchange);
   });
 }
 
@@ -50,27 +37,6 @@ TEST_P(LocalExchange, NobodyLeavesABarrierBeforeAllHaveCome) {
       ASSERT_GE(arrived, round * exchange.size());
       exchange.barrier("part");
     }
-  });
-}
-
-TEST_P(LocalExchange, SplitsByColourAndKey) {
-  on_threads(GetParam(), [](Exchange& exchange) {
-    const int colour = exchange.rank() % 3 == 2 ? -1 : exchange.rank() % 3;
-    const auto part = exchange.split(colour, -exchange.rank());
-    ASSERT_EQ(part == nullptr, colour < 0);
-    if (part) {
-      const auto all = part->all_gather("ranks", Writer().put(exchange.rank()).take());
-      int last = exchange.size();
-      for (const Bytes& bytes : all) {
-        const int rank = Reader(bytes).get<int>();
-        ASSERT_EQ(rank % 3, colour);
-        ASSERT_LT(rank, last);
-        last = rank;
-      }
-      const auto copy = part->duplicate();
-      ASSERT_EQ(copy->rank(), part->rank());
-    }
-    exchange.barrier("end");
   });
 }
 
@@ -97,7 +63,7 @@ std::vector<std::string> endings(int size, const std::function<void(Exchange&)>&
 }
 
 // Rank 0 comes when the others have shown by their warnings that they are there, however long that takes them.
-TEST(LocalExchangeFailure, WhoIsMissingIsNamedInAWarningAndThenAnError) {
+TEST(LocalExchangeFailure, AWarningAndAnErrorNameTheMissingMember) {
   std::mutex mutex;
   std::vector<std::string> lines;  // of rank 0
   std::latch others(2);

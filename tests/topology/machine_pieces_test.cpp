@@ -95,7 +95,7 @@ TEST(Pieces, OfUnequalPartsGoByHardwareThreads) {
   EXPECT_EQ(sizes({6, 2}, 4), (Sizes{2, 2, 2, 2}));
 }
 
-TEST(Pieces, AreOfWhatMayBeUsed) {
+TEST(Pieces, AreOfTheAllowedCores) {
   EXPECT_EQ(names(2, IndexSet::range(8, 11)), (Names{"core 4", "core 5"}));
   EXPECT_EQ(names(2, IndexSet{1, 9}), (Names{"package 0", "package 1"}));
   EXPECT_EQ(names(3, IndexSet{2}), (Names{"package 0", "package 0", "package 0"})) << "more than there are: shared";

@@ -69,7 +69,7 @@ TEST(Racks, ThatAreWrongAreRefusedWithTheirPlace) {
     EXPECT_FALSE(refusal_of(wrong).empty()) << wrong;
 }
 
-TEST(Racks, AreWhatSlurmSays) {
+TEST(Racks, ComeFromSlurm) {
   const auto by = [](const char* address, const char* pattern) {
     return rack_by_slurm(
         [=](const char* name) { return std::string_view(name) == "SLURM_TOPOLOGY_ADDR" ? address : pattern; });

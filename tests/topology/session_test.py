@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Ways in which a program may start, share and end MPI, each judged by what a small program prints."""
-import argparse
 import os
 import re
 import signal
@@ -11,11 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
-parser = argparse.ArgumentParser(description=__doc__)
-for name in ("mpirun", "flavour", "programs"):
-    parser.add_argument(f"--{name}", required=True)
-parser.add_argument("--json")
-given = parser.parse_args()
+given = cases.arguments(__doc__, "mpirun", "flavour", "programs")
 
 
 class Session(unittest.TestCase):
@@ -90,7 +85,7 @@ class Session(unittest.TestCase):
         code, _, err = self.alone("leaves_main_with_a_handler")
         self.assertEqual(code, 9, "the program's own says what is to become of it\n" + err)
 
-    def test_who_does_not_come_to_the_start_of_mpi_is_named(self):
+    def test_missing_ranks_are_named_at_the_start_of_mpi(self):
         code, _, err = self.mpi("begin_hangs", 3, LOCKSTEP_STALL_WARN="1", LOCKSTEP_TIMEOUT="4")
         self.assertNotEqual(code, 0)
         missing = r"of the ranks on this host, 1 \(process \d+\) is stopped, 2 \(process \d+\) has not reached it"

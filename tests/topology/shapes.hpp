@@ -2,10 +2,12 @@
 // Machines made by hand, for tests that must not need hwloc.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "topology/base/text.hpp"
+#include "topology/description.hpp"
 #include "topology/topology.hpp"
 
 namespace lockstep::test {
@@ -51,6 +53,17 @@ inline Topology made_of(std::vector<MachineShape> machines, const std::vector<Ma
     }
   }
   return Topology(std::move(parts));
+}
+
+// Nodes of 8 cores each, with so many members.
+inline std::shared_ptr<const Topology> nodes_of(const std::vector<int>& members, std::vector<Nic> nics = {}) {
+  MachineShape machine;
+  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
+  machine.nics = std::move(nics);
+  std::vector<DescribedNodes> nodes;
+  nodes.reserve(members.size());
+  for (const int each : members) nodes.push_back({machine, 1, each});
+  return std::make_shared<const Topology>(describe(nodes));
 }
 
 }  // namespace lockstep::test

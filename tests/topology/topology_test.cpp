@@ -47,7 +47,7 @@ TEST(Description, GroupsCountsLinksAndRates) {
   EXPECT_EQ(groups[2].hwloc, "pack:1 pu:2");
 }
 
-TEST(Description, WhatMakesNoSenseIsRefusedWithAWayOut) {
+TEST(Description, RefusesNonsenseWithAnExample) {
   for (const char* junk : {"",
                            "+",
                            "node()",

@@ -282,45 +282,6 @@ TEST_P(HierarchicalProofs, HoldForEveryLayout) {
   EXPECT_GT(proven, 50U);
 }
 
-// Two to four nodes of one to four members each, in every order.
-std::vector<Levels> small_layouts() {
-  std::vector<std::vector<int>> sizes{{}};
-  std::vector<Levels> all;
-  for (int nodes = 1; nodes <= 4; ++nodes) {
-    std::vector<std::vector<int>> longer;
-    for (const auto& each : sizes) {
-      for (int members = 1; members <= 4; ++members) {
-        longer.push_back(each);
-        longer.back().push_back(members);
-        if (nodes > 1) all.push_back(placed(longer.back(), false));
-      }
-    }
-    sizes = std::move(longer);
-  }
-  return all;
-}
-
-TEST_P(HierarchicalProofs, HoldForEverySmallLayout) {
-  const Algorithm& algorithm = *GetParam();
-  const std::vector<Levels> all = small_layouts();
-  ASSERT_EQ(all.size(), 16U + 64U + 256U);
-  for (const Levels& levels : all) {
-    int size = 0;
-    for (const auto& node : levels.nodes) size += count_of(node);
-    Problem problem{.collective = algorithm.collective,
-                    .size = size,
-                    .count = 2 * static_cast<std::size_t>(size) + 1,
-                    .levels = levels};
-    if (algorithm.collective == Collective::barrier) problem.count = 0;
-    if (is_unequal(algorithm.collective)) problem.counts = unequal_counts(algorithm.collective, size)[3];
-    for (const bool in_place : {false, true}) {
-      problem.in_place = in_place;
-      problem.root = is_rooted(algorithm.collective) && in_place ? size - 1 : 0;
-      ASSERT_NO_FATAL_FAILURE(prove(algorithm, problem));
-    }
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(All, HierarchicalProofs, testing::ValuesIn(algorithms_that_are(true)), [](const auto& each) {
   return text(to_string(each.param->collective), '_', each.param->name);
 });

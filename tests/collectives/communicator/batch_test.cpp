@@ -49,7 +49,7 @@ void expect_as_each_alone(Communicator& world, const Op& op) {
 
 class Batches : public testing::TestWithParam<int> {};
 
-TEST_P(Batches, GiveWhatEachCallGives) {
+TEST_P(Batches, GiveTheResultsOfSeparateCalls) {
   with_members(GetParam(), [](Communicator& world) {
     expect_as_each_alone<float>(world, sum);
     expect_as_each_alone<std::int32_t>(world, commutative([](std::int32_t a, std::int32_t b) { return a + b; }));

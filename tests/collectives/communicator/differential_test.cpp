@@ -144,7 +144,7 @@ TEST(Differential, MovingData) {
   EXPECT_EQ(part, right_part);
 }
 
-TEST(Differential, FloatsWhoseSumRounds) {
+TEST(Differential, SumsOfFloatsAreWithinTheBoundOfRounding) {
   Communicator& world = group();
   std::vector<double> mine(count);
   std::vector<double> magnitude(count);

@@ -143,7 +143,7 @@ TEST_P(LayoutsOfBatches, ComeAfterMarks) {
 }
 
 // Tensors of the same sum in another order, whatever way they go.
-TEST_P(LayoutsOfBatches, InAnotherOrderAreToldApart) {
+TEST_P(LayoutsOfBatches, InAnotherOrderAreAMismatch) {
   for (const bool by_nccl : {true, false}) {
     std::atomic<int> refused = 0;
     const auto body = [&](Communicator& world, int device) {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "tests/collectives/gpu/own_gpus.hpp"
-#include "topology/description.hpp"
+#include "tests/topology/shapes.hpp"
 
 namespace lockstep::test {
 
@@ -13,16 +13,6 @@ struct LayoutOfGpus {
   std::vector<int> nodes = {};  // members of each; none: one node
   int size() const { return static_cast<int>(devices.size()); }
 };
-
-inline std::shared_ptr<const Topology> topology_of(const std::vector<int>& nodes) {
-  MachineShape machine;
-  machine.model = "threads of one process";
-  machine.pus.push_back({.os_index = 0, .core = 0});
-  std::vector<DescribedNodes> all;
-  all.reserve(nodes.size());
-  for (const int members : nodes) all.push_back({machine, 1, members});
-  return std::make_shared<const Topology>(describe(all));
-}
 
 // `body` with the member's communicator and GPU. A failed assertion names the rank.
 inline void with_layout(const LayoutOfGpus& layout, const std::function<void(Communicator&, int)>& body,
@@ -37,7 +27,7 @@ inline void with_layout(const LayoutOfGpus& layout, const std::function<void(Com
     if (layout.nodes.empty())
       run_members(layout.size(), guarded, options, short_patience, Log(LogLevel::off));
     else
-      run_members(topology_of(layout.nodes), guarded, options, short_patience, Log(LogLevel::off));
+      run_members(nodes_of(layout.nodes), guarded, options, short_patience, Log(LogLevel::off));
   } catch (const std::exception& error) {
     ADD_FAILURE() << "a rank ended with: " << error.what();
   }

@@ -18,7 +18,7 @@ using detail::MemberGroups;
 
 MemberGroups arranged(std::vector<int> numbers) { return MemberGroups(numbers); }
 
-TEST(Arrangements, KnowWhoIsNearWhom) {
+TEST(Arrangements, GroupMembersByNearness) {
   const MemberGroups two = arranged({7, 3, 7, 3, 3});
   EXPECT_EQ(two.groups(), (std::vector<std::vector<int>>{{0, 2}, {1, 3, 4}}));
   EXPECT_EQ(two.group_of(3), 1);

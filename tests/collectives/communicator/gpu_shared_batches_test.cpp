@@ -13,7 +13,7 @@ namespace lockstep::test {
 namespace {
 
 // Of 300 tensors those that are not empty are packed by three launches, and unpacked by three.
-TEST_F(SharedBatches, AreCombinedWhereTheyLieByOneLaunch) {
+TEST_F(SharedBatches, AreCombinedByOneLaunch) {
   for (const bool has_nccl : {false, true}) {
     for (const bool is_mean : {false, true}) {
       const int before = gpus().launches();
@@ -232,7 +232,7 @@ std::string run_drawn(Communicator& world, FakeGpus& gpus, const DrawnBatch& eac
   return {};
 }
 
-TEST(DrawnBatches, AreRightWhereverTensorsLie) {
+TEST(DrawnBatches, AreRightWithTensorsAnywhere) {
   const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(2));
   auto& fake = static_cast<FakeGpus&>(gpus.backend());
   const nccl::NcclOverride library(std::make_unique<FakeNccl>(fake));

@@ -118,7 +118,7 @@ TEST_F(BatchesInStreams, GoByNcclWhereAllHaveAGpu) {
   EXPECT_GT(nccl().operations(), 0);
 }
 
-TEST_F(BatchesInStreams, AreAllMembersAffair) {
+TEST_F(BatchesInStreams, AreStartedByAllMembersAlike) {
   for (const bool has_nccl : {false, true}) {
     std::atomic<int> refused = 0;
     with_members(2,

@@ -6,12 +6,10 @@
 #include <deque>
 #include <filesystem>
 #include <fstream>
-#include <numeric>
 #include <ostream>
 
 #include "collectives/communicator/communicator.hpp"
-#include "collectives/mpi/mpi_transport.hpp"
-#include "tests/support/mpi_test.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/support/sanitized.hpp"
 
 namespace lockstep::test {
@@ -62,14 +60,8 @@ void make_and_end(Communicator& from, int number) {
   }
 }
 
-Communicator fresh(CommunicatorOptions options = {}) {
-  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {world(), session().shared_topology(), ranks, transport_of(session()), std::move(options)};
-}
-
 TEST(ManyCommunicators, LeaveNothingBehind) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   constexpr int enough_to_settle = 100;
   constexpr int many = 1000;
   make_and_end(all, enough_to_settle);
@@ -89,7 +81,7 @@ TEST(ManyCommunicators, LeaveNothingBehind) {
 
 // Every one fails and its members go on with the next. MPI has channels for about a thousand.
 TEST(ManyCommunicators, FailuresGiveTheirChannelsBack) {
-  Communicator all = fresh({.node_memory = false});
+  Communicator all = all_ranks({.node_memory = false});
   // More ranks than cores take long, and so does the exact unwinder of sanitizers in each error.
   const int many = all.size() == 2 && !session().backend() && !sanitized ? 2000 : 100;
   for (int i = 0; i < many; ++i) {

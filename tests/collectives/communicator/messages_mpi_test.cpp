@@ -11,17 +11,10 @@
 
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/cartesian.hpp"
-#include "collectives/mpi/mpi_transport.hpp"
-#include "tests/support/mpi_test.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 
 namespace lockstep::test {
 namespace {
-
-Communicator fresh(CommunicatorOptions options = {}) {
-  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return {world(), session().shared_topology(), ranks, transport_of(session()), std::move(options)};
-}
 
 TEST(CommunicatorMpi, TheWorldOfASession) {
   Communicator& all = session().world();
@@ -32,7 +25,7 @@ TEST(CommunicatorMpi, TheWorldOfASession) {
 }
 
 TEST(CommunicatorMpi, ShrinksUnlessMessagesGoByMpiAndSaysSoThere) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   const char* const transport = std::getenv("LOCKSTEP_TRANSPORT");
   const bool by_mpi = !session().backend() && (transport == nullptr || std::string_view(transport) != "tcp");
   if (session().topology().node_count() == 1 && by_mpi) {
@@ -54,7 +47,7 @@ TEST(CommunicatorMpi, ShrinksUnlessMessagesGoByMpiAndSaysSoThere) {
 }
 
 TEST(CommunicatorMpi, MoreMessagesThanLanesInTwoTags) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   const int next = (all.rank() + 1) % all.size();
   const int before = (all.rank() + all.size() - 1) % all.size();
   std::vector<int> numbers(100);
@@ -73,35 +66,9 @@ TEST(CommunicatorMpi, MoreMessagesThanLanesInTwoTags) {
   EXPECT_EQ(arrived, numbers);
 }
 
-TEST(CommunicatorMpi, LargeDataInFlightWithSmall) {
-  Communicator all = fresh();
-  std::vector<double> large(1 << 20, 1.0);
-  auto request = all.all_reduce_async(large, sum);
-  int small = 1;
-  auto second = all.all_reduce_async(std::span(&small, 1), sum);
-  second.wait();
-  EXPECT_EQ(small, all.size());
-  request.wait();
-  EXPECT_EQ(large[12345], all.size());
-}
-
-TEST(CommunicatorMpi, PartsWorkSideBySide) {
-  Communicator all = fresh();
-  auto part = all.split(all.rank() % 2, -all.rank());
-  ASSERT_TRUE(part);
-  std::vector<int> ranks(static_cast<std::size_t>(part->size()));
-  part->all_gather(std::vector<int>{all.rank()}, ranks);
-  EXPECT_EQ(ranks, part->ranks());
-  auto again = part->duplicate();
-  auto first = part->barrier_async();
-  EXPECT_EQ(again.all_reduce(1, sum), part->size());
-  first.wait();
-  EXPECT_EQ(all.all_reduce(1, sum), all.size());
-}
-
 // The calls go around all lanes, whose tags must not be those of a message that waits.
 TEST(CommunicatorMpi, CallsNeverMeetAMessage) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   if (all.size() < 2) return;
   std::vector<int> got(64, -1);
   std::vector<Request> requests;
@@ -121,7 +88,7 @@ TEST(CommunicatorMpi, CallsNeverMeetAMessage) {
 }
 
 TEST(CommunicatorMpi, AGridDoesNotMeetMessages) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   if (all.size() != 2) return;
   CartesianGrid grid(all, {2}, {false});
   const int other = 1 - all.rank();
@@ -141,7 +108,7 @@ TEST(CommunicatorMpi, AGridDoesNotMeetMessages) {
 }
 
 TEST(CommunicatorMpi, ATagThatIsTooLargeIsRefused) {
-  Communicator all = fresh();
+  Communicator all = all_ranks();
   int number = 0;
   try {
     all.send(std::span(&number, 1), all.rank(), std::numeric_limits<int>::max());
@@ -157,8 +124,8 @@ float larger(float a, float b) { return a > b ? a : b; }
 class CommunicatorMpiTwo : public NeedsRanks<2> {};
 
 // Code lies elsewhere in every process.
-TEST_F(CommunicatorMpiTwo, AnotherFunctionIsToldApart) {
-  Communicator all = fresh();
+TEST_F(CommunicatorMpiTwo, AnotherFunctionIsAMismatch) {
+  Communicator all = all_ranks();
   std::vector<float> data(100, 1.F);
   all.all_reduce(data, ordered(&add));
   EXPECT_EQ(data[99], static_cast<float>(all.size()));
@@ -174,47 +141,9 @@ TEST_F(CommunicatorMpiTwo, AnotherFunctionIsToldApart) {
   }
 }
 
-TEST_F(CommunicatorMpiTwo, CallsThatDifferAreAnErrorOnAllThatNamesBoth) {
-  Communicator all = fresh();
-  const auto wrong = [&] {
-    std::vector<float> data(all.rank() == 1 ? 11 : 10);
-    all.all_reduce(data, sum);
-    all.barrier();
-  };
-  try {
-    wrong();
-    ADD_FAILURE() << "nothing was noticed";
-  } catch (const Error& error) {
-    const std::string_view what = error.what();
-    EXPECT_EQ(error.code(), Code::mismatch) << what;
-    for (const std::string_view word : {"11 f32", "10 f32", "rank 1"})
-      EXPECT_NE(what.find(word), std::string_view::npos) << what;
-  }
-  EXPECT_TRUE(all.failed());
-}
-
-TEST_F(CommunicatorMpiTwo, TheSameCallWithAnotherRootAfterManyRightOnes) {
-  Communicator all = fresh();
-  std::vector<int> data(10);
-  const auto right = [&](int root) { all.broadcast(data, root); };
-  for (int turn = 0; turn < 10; ++turn) {
-    right(0);
-    right(1);
-  }
-  try {
-    right(all.rank() == 0 ? 0 : 1);
-    all.barrier();
-    ADD_FAILURE() << "nothing was noticed";
-  } catch (const Error& error) {
-    const std::string_view what = error.what();
-    EXPECT_EQ(error.code(), Code::mismatch) << what;
-    EXPECT_NE(what.find("from rank 1"), std::string_view::npos) << what;
-  }
-}
-
 // Where MPI takes the message at once its send is over; elsewhere the send fails with its communicator.
 TEST_F(CommunicatorMpiTwo, UnreceivedMessageDoesNotReachNextCommunicator) {
-  Communicator all = fresh({.node_memory = false});
+  Communicator all = all_ranks({.node_memory = false});
   for (int lap = 0; lap < 3; ++lap) {
     try {
       Communicator first = all.duplicate();
@@ -238,14 +167,14 @@ TEST_F(CommunicatorMpiTwo, UnreceivedMessageDoesNotReachNextCommunicator) {
   }
 }
 
-TEST_F(CommunicatorMpiTwo, WhoDoesNotComeIsNamed) {
+TEST_F(CommunicatorMpiTwo, NamesMissingMembers) {
   if (world().rank() == world().size() - 1) {
-    { Communicator all = fresh(); }  // leaves at once
+    { Communicator all = all_ranks(); }  // leaves at once
     world().barrier("end");
     return;
   }
   {
-    Communicator all = fresh();
+    Communicator all = all_ranks();
     EXPECT_THROW(
         try { all.barrier(); } catch (const Error& error) {
           EXPECT_NE(std::string_view(error.what()).find(text("rank ", world().size() - 1)), std::string_view::npos)

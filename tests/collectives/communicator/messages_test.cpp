@@ -87,7 +87,7 @@ TEST(Messages, OfNothingWhereSomethingIsExpectedIsAMismatch) {
   EXPECT_EQ(failed, 2);
 }
 
-TEST(Messages, ThatCannotBeAreToldToTheOtherSide) {
+TEST(Messages, ThatAreRefusedAreReportedToTheOtherSide) {
   std::atomic<int> told = 0;
   run_members(
       2,

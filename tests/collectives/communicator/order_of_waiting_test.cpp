@@ -59,7 +59,7 @@ TEST(Order, TwoThreadsMaySplitTheirCommunicatorsAtOnce) {
   });
 }
 
-TEST(Reproducible, IsWhatACommunicatorAsksOfThePlanner) {
+TEST(Reproducible, CommunicatorsPlanReproducibleCalls) {
   with_members(6,
                [](Communicator& world) {
                  Communicator same = world.reproducible();
@@ -103,7 +103,7 @@ TEST(Requests, OutliveARefusalBecauseOfAnotherThread) {
   });
 }
 
-TEST(Batches, GoByWhatAllMembersHaveInCommon) {
+TEST(Batches, PackOnlyTheCallsThatAreEqualOnAllMembers) {
   with_members(3, [](Communicator& world) {
     // Equal on one member only: packed there and not elsewhere, the members would differ.
     const double second = world.rank() == 0 ? 1.0 : 2.0;
@@ -138,7 +138,7 @@ TEST(Reduce, LooksAtTheOutputOfTheRootOnly) {
   });
 }
 
-TEST(AllToAllV, HasOneCountForWhatAMemberGivesItself) {
+TEST(AllToAllV, NeedsEqualCountsOfAMemberWithItself) {
   run_members(
       1,
       [](Communicator& world) {
@@ -151,7 +151,7 @@ TEST(AllToAllV, HasOneCountForWhatAMemberGivesItself) {
       {}, short_patience, Log(LogLevel::off));
 }
 
-TEST(ProgressThread, AnOwnFunctionThatCallsItsCommunicatorIsToldSo) {
+TEST(ProgressThread, AUserFunctionCannotCallItsCommunicator) {
   std::atomic<int> failed = 0;
   run_members(
       2,
@@ -273,7 +273,7 @@ TEST(Batches, CheckEachBeforeTheyAddUp) {
       "negative");
 }
 
-TEST(Moved, ACommunicatorThatWasMovedAwaySaysSo) {
+TEST(Moved, CallsOfAMovedCommunicatorAreRefused) {
   with_members(2, [](Communicator& world) {
     Communicator first = world.duplicate();
     Communicator second = std::move(first);

@@ -18,8 +18,8 @@
 #include "collectives/plan_table.hpp"
 #include "collectives/types.hpp"
 #include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/topology/shapes.hpp"
 #include "topology/base/text.hpp"
-#include "topology/description.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -325,11 +325,7 @@ std::string RandomCase::table() const {
 
 std::shared_ptr<const Topology> RandomCase::topology() const {
   if (nodes.empty()) return nullptr;
-  MachineShape machine;
-  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
-  std::vector<DescribedNodes> all;
-  for (const int each : nodes) all.push_back({machine, 1, each});
-  return std::make_shared<const Topology>(describe(all));
+  return nodes_of(nodes);
 }
 
 std::ostream& operator<<(std::ostream& out, const RandomCase& each) {

@@ -2,24 +2,19 @@
 // Random calls by ranks under mpirun: rank 0 draws the case and tells it, all do it and tell rank 0 what they found.
 #include <gtest/gtest.h>
 
-#include <numeric>
-
-#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/collectives/communicator/random_case.hpp"
 #include "tests/collectives/gpu/fake_gpus.hpp"
-#include "tests/support/mpi_test.hpp"
 
 namespace lockstep::test {
 namespace {
 
 std::string everybody_runs(const RandomCase& each) {
-  std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
   CommunicatorOptions options;
   options.table = each.table();
   std::string mine;
   try {
-    Communicator communicator(world(), session().shared_topology(), ranks, transport_of(session()), options);
+    Communicator communicator = all_ranks(options);
     mine = run_case(communicator, each);
   } catch (const std::exception& error) {
     mine = error.what();

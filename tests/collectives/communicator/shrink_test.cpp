@@ -101,7 +101,7 @@ TEST_F(Shrink, ThoseThatAreLeftGoOnInTheirOrder) {
   });
 }
 
-TEST_F(Shrink, WhatComesOfItCanBeSplitAndShrunk) {
+TEST_F(Shrink, ResultsCanBeSplitAndShrunk) {
   std::latch done{3};
   with_members(5, [&](Communicator& world) {
     if (world.rank() == 0) {
@@ -188,7 +188,7 @@ TEST_F(Shrink, OnceOnly) {
 }
 
 // It is there and does not come: who waits must not go on without it.
-TEST_F(Shrink, WhoLivesAndDoesNotComeIsNamedByAll) {
+TEST_F(Shrink, LiveMembersThatAreMissingAreNamedByAll) {
   std::mutex mutex;
   std::set<std::string> said;
   std::atomic<int> ended = 0;
@@ -213,7 +213,7 @@ TEST_F(Shrink, WhoLivesAndDoesNotComeIsNamedByAll) {
 }
 
 // Half of them and the first one are enough to decide, but nobody goes on before he knows who is gone.
-TEST_F(Shrink, WhoSeesALossLastWaitsForThat) {
+TEST_F(Shrink, WaitsUntilAllSeeTheLoss) {
   run_local(
       4,
       [](Exchange& exchange) {
@@ -235,7 +235,7 @@ TEST_F(Shrink, WhoSeesALossLastWaitsForThat) {
 }
 
 // Many times, with deaths at any moment of the smaller one's making.
-TEST_F(Shrink, WhoeverLeavesWhileItIsMade) {
+TEST_F(Shrink, SurvivesMembersThatLeaveMeanwhile) {
   for (int round = 0; round < 60; ++round) {
     with_members(5, [&](Communicator& world) {
       if (world.rank() == 3) {

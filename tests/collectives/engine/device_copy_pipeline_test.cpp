@@ -9,14 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <thread>
 
 #include "collectives/engine/device_copy_pipeline.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/gpu_level_cases.hpp"
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/collectives/communicator/random_case.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -27,32 +26,16 @@ using Way = FakeGpus::Way;
 constexpr gpu::DeviceCosts tiny = {.launch = {1, 1}, .copy = {1, 1}, .down = {1, 4'000'000}, .up = {1, 4'000'000}};
 constexpr std::size_t piece = 64;
 
-class DeviceCopyPipelineTest : public testing::Test {
+class DeviceCopyPipelineTest : public WithGpus<2> {
  protected:
   DeviceCopyPipelineTest() { gpus().take(tiny); }
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
 };
-
-std::vector<int> counting(std::size_t count, int first) {
-  std::vector<int> all(count);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-std::vector<int> on_host(const DeviceVector<int>& there) {
-  std::vector<int> here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 void by_messages(int members, const std::function<void(Communicator&)>& body, const std::string& algorithm = {}) {
   with_members(members, body, {.node_memory = false, .algorithm = algorithm});
 }
 
-TEST(GpuPiece, IsWhatCopyingIsWorthBeginningFor) {
+TEST(GpuPiece, IsLargeEnoughForTheCostOfACopy) {
   const auto of = [](gpu::LinearCost down, gpu::LinearCost up) {
     return device_piece_bytes({.down = down, .up = up}, 4);
   };
@@ -65,7 +48,7 @@ TEST(GpuPiece, IsWhatCopyingIsWorthBeginningFor) {
 }
 
 // Every collective, with copies that take their time, another time each.
-TEST_F(DeviceCopyPipelineTest, GoesRightHoweverLongCopiesTake) {
+TEST_F(DeviceCopyPipelineTest, IsRightWithCopiesOfAnyDuration) {
   std::atomic<unsigned> drawn = 0;
   gpus().before_copies([&](Way, std::size_t) {
     std::this_thread::sleep_for(std::chrono::microseconds((drawn.fetch_add(1) * 7919 % 11) * 20));
@@ -165,7 +148,7 @@ TEST_F(DeviceCopyPipelineTest, IsCopiedOnceDownAndOnceUp) {
             (std::pair<std::size_t, std::size_t>{3 * count, count}));
 }
 
-TEST_F(DeviceCopyPipelineTest, PlansAreStartedAgainWithWhatIsThereThen) {
+TEST_F(DeviceCopyPipelineTest, PlansReadTheirDataAtEachStart) {
   by_messages(3, [](Communicator& world) {
     constexpr std::size_t count = 7 * piece;
     DeviceVector<int> in(count);

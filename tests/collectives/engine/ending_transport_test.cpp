@@ -64,7 +64,7 @@ bool arrives(Transport& transport, int lane) {
 
 // Rank 0 ends with something unread in its connection, while the last that it sent does not fit into what the system
 // takes for rank 1, who reads later.
-TEST_P(EndingTransport, WhoseLastMessagesAreReadAfterItsEnd) {
+TEST_P(EndingTransport, DeliversItsLastMessagesAfterItsEnd) {
   on_threads(2, [](Exchange& exchange) {
     const auto own = process(exchange.rank());
     constexpr std::size_t messages = 24;

@@ -54,7 +54,7 @@ TEST(EngineStall, MissingRanksAreNamedWithHostAndProcess) {
             "(process 88 on node04) left after call 11");
 }
 
-TEST(EngineStall, WarningAndErrorSayWhoIsMissing) {
+TEST(EngineStall, WarningAndErrorNameTheMissingMembers) {
   Lines lines;
   on_engines(
       4,

@@ -169,7 +169,7 @@ TEST(Engine, NobodyLeavesACallBeforeItsWordsHaveLeft) {
 }
 
 // What was said by a way that has been given up since, such as why, gets there all the same.
-TEST(Rescue, WhatWasSaidBeforeGoesOutWhileTheOthersMeet) {
+TEST(Rescue, DeliversEarlierMessagesWhileOthersMeet) {
   on_threads(2, [&](Exchange& exchange) {
     constexpr int enough = 100'000;
     auto usual = local_transport(exchange);
@@ -196,18 +196,7 @@ TEST(Rescue, WhatWasSaidBeforeGoesOutWhileTheOthersMeet) {
   });
 }
 
-TEST(Engine, SixteenMembersOnFewCores) {
-  constexpr int size = 16;
-  on_engines(size, [](RealEngine& engine, Exchange&) {
-    const std::vector<float> in = given(engine.rank(), 1000);
-    std::vector<float> out(1000);
-    const auto plan = all_reduce_plan(size, engine.rank(), 1000);
-    for (int lap = 0; lap < 10; ++lap) run(engine, call_of(plan, in, out));
-    EXPECT_EQ(out, summed(size, 1000));
-  });
-}
-
-TEST(Signature, TextSaysWhatPeopleCompare) {
+TEST(Signature, TextNamesEverythingThatMustMatch) {
   Spec spec{.collective = Collective::all_reduce, .count = 1000};
   EXPECT_EQ(to_text(signature_of(spec)), "all_reduce of 1000 f32, sum");
   spec.order = Order::reproducible;
@@ -227,7 +216,7 @@ TEST(Signature, TextSaysWhatPeopleCompare) {
             "all_reduce of 3 f32, sum, for variable 4");
 }
 
-TEST(Signature, HoldsWhatAllMustShareAndNoMore) {
+TEST(Signature, HoldsOnlyTheArgumentsThatAllShare) {
   const std::size_t counts[] = {1, 2, 3};
   const std::size_t others[] = {1, 3, 2};
   const std::size_t offsets[] = {10, 20, 30};

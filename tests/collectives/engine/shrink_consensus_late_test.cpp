@@ -53,7 +53,7 @@ class Few : public testing::Test {
   std::map<std::pair<int, int>, std::deque<Bytes>> wire_;
 };
 
-TEST_F(Few, KeepToWhatOneOfTheDeadMayHaveDecided) {
+TEST_F(Few, KeepDecisionsThatTheDeadMayHaveMade) {
   begin(3, {});
   move(0, milliseconds(1));
   for (const int each : {1, 2}) {
@@ -80,7 +80,7 @@ TEST_F(Few, KeepToWhatOneOfTheDeadMayHaveDecided) {
   EXPECT_EQ(member(2).verdict(), member(1).verdict());
 }
 
-TEST_F(Few, EndItWhereTwoThatAreThereHaveLostEachOther) {
+TEST_F(Few, EndWhereTwoLiveMembersHaveLostEachOther) {
   begin(3, {Duration{}, std::chrono::seconds(60)});
   member(1).lose(2, Transport::Fate::silent);
   member(2).lose(1, Transport::Fate::silent);
@@ -161,7 +161,7 @@ TEST_F(LateDecision, IsHeardThoughTheNewLeaderHadBegunBefore) {
   expect_that_both_know_it();
 }
 
-TEST(ShrinkConsensus, SayWhatCanBeReadBackAndNothingElse) {
+TEST(ShrinkConsensus, ReadBackTheirMessages) {
   const ShrinkDecision verdict{.stage = ShrinkStage::build, .members = {0, 2}, .why = "why"};
   const std::vector<shrinking::ShrinkMessage> all = {
       {1, shrinking::JoinMessage{{1}, {BuildState::unlucky, Code::stall, "so"}}},

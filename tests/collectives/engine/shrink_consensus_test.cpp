@@ -316,7 +316,7 @@ void run_all(Trouble trouble, std::uint64_t usual = 4000) {
   }
 }
 
-TEST(ShrinkConsensus, AgreeWhoeverDiesWhenever) { run_all({}); }
+TEST(ShrinkConsensus, AgreeWithDeathsAtAnyTime) { run_all({}); }
 TEST(ShrinkConsensus, AgreeAlsoWhenThoseThatHaveGoneOnEnd) { run_all({.leaves = true}); }
 TEST(ShrinkConsensus, AgreeThatAPartCannotBeMade) { run_all({.fails = true, .leaves = true}); }
 TEST(ShrinkConsensus, EndWhenOneStands) { run_all({.stops = true, .leaves = true}, 2000); }
@@ -326,7 +326,7 @@ TEST(ShrinkConsensus, DecideOnceThoughSeveralLead) {
   run_all({.stops = true, .hurries = true});
   run_all({.cuts = true, .hurries = true});
 }
-TEST(ShrinkConsensus, NeverGoOnInTwoGroupsWhateverHappens) {
+TEST(ShrinkConsensus, NeverGoOnInTwoGroupsWithAllFaults) {
   run_all({.stops = true, .cuts = true, .fails = true, .leaves = true}, 2000);
 }
 

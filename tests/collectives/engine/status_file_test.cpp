@@ -56,7 +56,7 @@ status::CommunicatorSnapshot seen_of(std::string_view name) {
   return found == process->communicators.end() ? status::CommunicatorSnapshot{.name = "there is no page"} : *found;
 }
 
-TEST(StatusFile, HasWhatWasWritten) {
+TEST(StatusFile, ReadsBackItsCalls) {
   OnePage page("mine");
   ASSERT_TRUE(page);
   page->begin(1, sums, {"train.cpp", 40}, false);
@@ -179,7 +179,7 @@ TEST(StatusFile, PipeNamedLikeItDoesNotBlockReaders) {
 }
 
 // Rank 1 of three on two hosts asks the others: one answers, then leaves; the other does not answer.
-TEST(StatusFile, HasWhatIsKnownOfOtherMembers) {
+TEST(StatusFile, ReadsBackNotesOnOtherMembers) {
   using status::MemberSnapshot;
   OnePage page("mine", 1, 3);
   status::MemberNotes notes(page.get(), Members(two_hosts(), {0, 1, 2}), 3);
@@ -209,7 +209,7 @@ TEST(StatusFile, HasWhatIsKnownOfOtherMembers) {
 }
 
 // Another process of this user may have written anything there.
-TEST(StatusFile, RequestsAreSeenWhateverStoodThere) {
+TEST(StatusFile, RequestsAreSeenBesideForeignValues) {
   OnePage page("mine", 0, 2);
   for (const auto& [requests, served] :
        {std::pair<std::uint64_t, std::uint64_t>(0, 0), {7, 3}, {0, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}}) {

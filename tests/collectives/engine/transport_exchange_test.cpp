@@ -4,13 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-#include <mutex>
+#include <atomic>
 #include <optional>
-#include <set>
 
 #include "collectives/engine/local_transport.hpp"
 #include "tests/support/threads.hpp"
+#include "tests/topology/exchange_cases.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::test {
@@ -39,29 +38,18 @@ Error error_of(const Call& call) {
   return Error(Code::internal, "nothing was thrown");
 }
 
-TEST(TransportExchange, GathersBlocksOfUnequalLength) {
+TEST(TransportExchange, GathersBroadcastsAndSplits) {
   for (const int size : {1, 2, 5}) {
     on_words(size, [](Exchange& exchange) {
-      for (int round = 0; round < 200; ++round) {
-        const auto block = [&](int rank) { return Bytes(static_cast<std::size_t>((rank + round) % 4), std::byte{7}); };
-        const auto all = exchange.all_gather("blocks", block(exchange.rank()));
-        ASSERT_EQ(all.size(), static_cast<std::size_t>(exchange.size()));
-        for (int rank = 0; rank < exchange.size(); ++rank) ASSERT_EQ(all[static_cast<std::size_t>(rank)], block(rank));
-      }
+      expect_gathers(exchange, 200);
+      expect_broadcasts(exchange);
+      expect_splits(exchange);
     });
   }
 }
 
-TEST(TransportExchange, SplitsAgainAndAgain) {
+TEST(TransportExchange, LeavesOthersOfTheSameMembersAlone) {
   on_words(5, [](Exchange& exchange) {
-    const auto odd = exchange.split(exchange.rank() % 2, -exchange.rank());
-    ASSERT_EQ(odd->size(), exchange.rank() % 2 == 1 ? 2 : 3);
-    const auto all = odd->all_gather("ranks", Writer().put(exchange.rank()).take());
-    EXPECT_EQ(Reader(all.front()).get<int>(), exchange.rank() % 2 == 1 ? 3 : 4);
-    const auto same = odd->duplicate();
-    const auto none = exchange.split(exchange.rank() == 0 ? -1 : 0, 0);
-    EXPECT_EQ(none == nullptr, exchange.rank() == 0);
-    same->barrier("the end");
     auto first = exchange.duplicate();
     const auto second = exchange.duplicate();
     first.reset();
@@ -84,7 +72,7 @@ TEST(TransportExchange, NamesOneThatIsGoneToAll) {
 }
 
 // While they wait for each other in another way, as in a node's memory: also of whom they have no word of their own.
-TEST(TransportExchange, KnowsWhoIsGoneOutsideOfACall) {
+TEST(TransportExchange, KnowsLostMembersOutsideOfACall) {
   on_words(3, [](Exchange& exchange) {
     exchange.barrier("all are here");
     EXPECT_FALSE(exchange.known_loss());
@@ -128,7 +116,7 @@ TEST(TransportExchange, HearsThatOneCannotGoOn) {
   });
 }
 
-TEST(TransportExchange, EndsWhereItWaitsInVain) {
+TEST(TransportExchange, EndsWhenWaitingIsFutile) {
   std::atomic<bool> is_in_vain = false;
   const FutilityCheck in_vain = [&]() -> std::optional<std::string> {
     return is_in_vain ? std::optional<std::string>("somebody has given up") : std::nullopt;

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/engine/round_rules.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "tests/support/lacks.hpp"
@@ -101,7 +102,7 @@ TEST_P(EveryTransport, MessagesOfALaneMatchInTheOrderOfTheirPosting) {
 }
 
 // Whoever reads nothing for longer than a host may be silent is late, and not gone.
-TEST(LateMember, FindsWhatWasSentToIt) {
+TEST(LateMember, ReceivesEarlierMessages) {
   if (why_no_tcp()) GTEST_SKIP() << lacks(*why_no_tcp());
   on_threads(2, [](Exchange& exchange) {
     Tcp own({.key = std::make_shared<const Secret>(Bytes(32, std::byte{7}), "a test"),
@@ -128,7 +129,7 @@ TEST(LateMember, FindsWhatWasSentToIt) {
   });
 }
 
-TEST_P(EveryTransport, LanesDoNotMeetAndWhatComesEarlyWaits) {
+TEST_P(EveryTransport, KeepsLanesApartAndEarlyMessages) {
   on_threads(2, [](Exchange& exchange) {
     const auto transport = transport_over(exchange);
     std::vector<int> values(static_cast<std::size_t>(transport->lanes()));
@@ -175,7 +176,7 @@ TEST_P(EveryTransport, AnotherMarkIsNoMatchAndStays) {
   });
 }
 
-TEST_P(EveryTransport, RoundsAcrossMatchWhateverTheirLanes) {
+TEST_P(EveryTransport, MatchesRoundsAcrossLanes) {
   on_threads(2, [](Exchange& exchange) {
     const auto transport = transport_over(exchange);
     const int lanes = transport->lanes();
@@ -298,7 +299,7 @@ TEST(UcxTransport, HearsNobodyWithoutTheKey) {
              {std::chrono::seconds(0), std::chrono::seconds(2)});
 }
 
-TEST(UcxTransport, SaysWhoIsLost) {
+TEST(UcxTransport, NamesTheLostMember) {
   if (why_no_ucx()) GTEST_SKIP() << lacks(*why_no_ucx());
   if (watched_for_races) GTEST_SKIP() << lacks("needs a UCX that ThreadSanitizer sees into");
   std::atomic<bool> is_lost = false;
@@ -373,7 +374,7 @@ TEST(LocalTransport, AfterGivingUpNobodyReads) {
   }
 }
 
-TEST(LocalTransport, WhatWasTakenBackIsNotDelivered) {
+TEST(LocalTransport, DoesNotDeliverWithdrawnMessages) {
   on_threads(2, [](Exchange& exchange) {
     const auto transport = local_transport(exchange);
     std::vector<int> values(3, 1);
@@ -413,6 +414,12 @@ TEST_P(EveryTransport, ManyThreadsAllToAll) {
         ASSERT_EQ(got[static_cast<std::size_t>(peer)], 10'000 * lap + 100 * peer + exchange.rank());
     }
   });
+}
+
+TEST(RoundRules, SplitASleepIntoSecondsAndNanoseconds) {
+  const timespec time = round_rules::to_timespec(2'500'000'001);
+  EXPECT_EQ(time.tv_sec, 2);
+  EXPECT_EQ(time.tv_nsec, 500'000'001);
 }
 
 }  // namespace

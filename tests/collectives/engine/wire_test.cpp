@@ -15,7 +15,7 @@
 #include "collectives/engine/local_transport.hpp"
 #include "collectives/prove.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "topology/description.hpp"
+#include "tests/topology/shapes.hpp"
 #include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
@@ -26,12 +26,7 @@ using Layout = std::vector<int>;
 constexpr std::size_t many = 20'001;  // odd, and enough for the link to be the limit
 
 std::shared_ptr<const Topology> nodes_of_layout(const Layout& members) {
-  MachineShape machine;
-  for (int core = 0; core < 8; ++core) machine.pus.push_back({.os_index = core, .core = core});
-  machine.nics.push_back({.name = "eth0", .mbit_per_s = 1000});
-  std::vector<DescribedNodes> nodes;
-  for (const int each : members) nodes.push_back({machine, 1, each});
-  return std::make_shared<const Topology>(describe(nodes));
+  return nodes_of(members, {{.name = "eth0", .mbit_per_s = 1000}});
 }
 
 std::string words_of(const Layout& layout) {
@@ -288,7 +283,7 @@ TEST(Wire, EverythingElseKeepsItsBits) {
   EXPECT_TRUE(have_same_bits(results_of(WireFormat::f16), as_is));
 }
 
-TEST(Wire, OneNodeHasNoWire) {
+TEST(Wire, IsNotUsedOnOneNode) {
   run_on({4}, in_format(WireFormat::bf16), [](Communicator& world) {
     std::vector<float> data(many, 1.0F + std::ldexp(1.0F, -20));
     EXPECT_FALSE(is_narrow(world.plan_all_reduce(data, sum)));
@@ -297,7 +292,7 @@ TEST(Wire, OneNodeHasNoWire) {
   });
 }
 
-TEST(Wire, WhatIsNoNumberOrTooLargeArrivesSo) {
+TEST(Wire, CarriesNansAndInfinities) {
   for (const WireFormat wire : {WireFormat::bf16, WireFormat::f16}) {
     run_on({2, 2}, in_format(wire), [&](Communicator& world) {
       std::vector<float> data(many, 20'000);
@@ -318,7 +313,7 @@ TEST(Wire, WhatIsNoNumberOrTooLargeArrivesSo) {
   }
 }
 
-TEST(Wire, MembersThatDifferAreToldSo) {
+TEST(Wire, DifferentFormatsAreAMismatch) {
   const auto topology = nodes_of_layout({2, 2});
   const auto exchanges = make_local_exchanges(4, short_patience, Log(LogLevel::off));
   std::vector<std::string> texts(4);

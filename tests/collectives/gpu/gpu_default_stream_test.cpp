@@ -6,16 +6,14 @@
 #include "tests/collectives/gpu/stream_order.hpp"
 
 #include "tests/collectives/communicator/members.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
 namespace {
 
-class DefaultStream : public testing::Test {
+class DefaultStream : public WithGpus<2> {
  protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
-
   // In one launch and by slots, and by messages in pieces and whole.
   void for_each_way(const std::function<void(Communicator&, std::size_t count)>& body) {
     for (const bool by_memory : {true, false}) {
@@ -24,9 +22,6 @@ class DefaultStream : public testing::Test {
                      {.node_memory = by_memory && node_memory(), .timeout = std::chrono::seconds(20)});
     }
   }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
 };
 
 using Sum = std::function<void(Communicator&, std::span<std::int32_t> in, std::span<std::int32_t> out)>;
@@ -49,20 +44,20 @@ TEST_F(DefaultStream, ComesAfterOrdinaryOnes) {
     NumbersThere in(count);
     NumbersThere out(count);
     for (const Sum& call : sums()) {
-      const Numbers given = numbers_from(count, world.rank());
+      const Numbers given = counting(count, world.rank());
       in.copy_from(Numbers(count, -1));
       out.copy_from(Numbers(count, -2));
       Numbers seen;
       if (world.rank() != 1) stream.put(pause);
       stream.put([&] {
         in.copy_from(given);
-        seen = copy_of(out);
+        seen = on_host(out);
       });
       call(world, in.span(), out.span());
       EXPECT_EQ(seen, Numbers(count, -2));
-      Numbers right = numbers_from(count, 0);
+      Numbers right = counting(count, 0);
       for (std::int32_t& each : right) each = 3 * each + 3;
-      EXPECT_EQ(copy_of(out), right);
+      EXPECT_EQ(on_host(out), right);
     }
   });
 }
@@ -77,7 +72,7 @@ TEST_F(DefaultStream, DoesNotComeAfterThoseApart) {
     for (const Sum& call : sums()) {
       there.copy_from(Numbers(count, 1));
       call(world, there.span(), there.span());
-      EXPECT_EQ(copy_of(there), Numbers(count, 3));
+      EXPECT_EQ(on_host(there), Numbers(count, 3));
     }
   });
 }
@@ -91,32 +86,10 @@ TEST_F(DefaultStream, OfAnotherGpuIsNotWaitedFor) {
     for (const Sum& call : sums()) {
       there.copy_from(Numbers(count, 1));
       call(world, there.span(), there.span());
-      EXPECT_EQ(copy_of(there), Numbers(count, 3));
+      EXPECT_EQ(on_host(there), Numbers(count, 3));
     }
     gate.set_value();
   });
-}
-
-// The tests' own GPUs, or the rest would show nothing.
-TEST_F(DefaultStream, OrdersOrdinaryOnesAndNoOthers) {
-  const OrdinaryStream first(gpus());
-  const OrdinaryStream second(gpus());
-  const OwnStream apart(gpus());
-  std::string order;
-  Gate gate;
-  gate.hold(first);
-  second.put([&] { order += 'a'; });  // not behind the first one: no default stream lies between
-  second.wait();
-  gpus().put(0, nullptr, [&] { order += 'c'; });
-  second.put([&] { order += 'd'; });
-  const auto mark = gpus().mark(0, second.get());
-  apart.put([&] { order += 'b'; });
-  apart.wait();
-  EXPECT_FALSE(mark->is_reached());
-  gate.open();
-  second.wait();
-  EXPECT_EQ(order, "abcd");
-  EXPECT_TRUE(mark->is_reached());
 }
 
 }  // namespace

@@ -8,9 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -57,10 +56,7 @@ void gather(Communicator& world, DeviceVector<int>& there) {
   world.all_gather(there, all);
 }
 
-class FaultyGpu : public testing::TestWithParam<Fault> {
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
-};
+class FaultyGpu : public WithGpus<2>, public testing::WithParamInterface<Fault> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Faults, FaultyGpu,

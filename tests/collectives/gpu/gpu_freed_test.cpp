@@ -8,9 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
@@ -18,11 +17,8 @@ namespace {
 
 constexpr std::size_t many = 300'000;
 
-class FreedEarly : public testing::Test {
+class FreedEarly : public WithGpus<1> {
  protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
-
   // What rank 1 is told has these words in it; the others are told by it.
   void expect_named(Communicator& world, Code code, std::string_view words, const std::function<void()>& call) {
     try {
@@ -40,7 +36,6 @@ class FreedEarly : public testing::Test {
   int take_refused() { return refused_.exchange(0); }
 
  private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(1)};
   std::atomic<int> refused_ = 0;
 };
 
@@ -76,7 +71,7 @@ TEST_F(FreedEarly, IsNamedByAPlanThatHasIt) {
   }
 }
 
-TEST_F(FreedEarly, IsNothingToAPlanWhoseMemoryIsElsewhere) {
+TEST_F(FreedEarly, DoesNotAffectPlansOfOtherMemory) {
   with_members(2, [&](Communicator& world) {
     Ints other(many);
     Ints data(std::vector<int>(many, 1));

@@ -7,14 +7,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <memory>
-#include <numeric>
 #include <optional>
 
 #include "collectives/communicator/batch.hpp"
-#include "collectives/gpu/memory.hpp"
-#include "collectives/mpi/mpi_transport.hpp"
+#include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/collectives/gpu/stream_order.hpp"
-#include "tests/support/mpi_test.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -37,12 +34,6 @@ class SharedGpu : public NeedsRanks<2>, public testing::WithParamInterface<Kind>
   }
   // Nothing, where it is a real one.
   FakeGpus* fake() const { return fake_ ? static_cast<FakeGpus*>(&fake_->backend()) : nullptr; }
-  // All of this test's ranks, that meet anew: now they have GPUs.
-  static Communicator members() {
-    std::vector<int> ranks(static_cast<std::size_t>(world().size()));
-    std::iota(ranks.begin(), ranks.end(), 0);
-    return {world(), session().shared_topology(), ranks, transport_of(session()), {}};
-  }
   void TearDown() override {
     if (fake() == nullptr) return;
     EXPECT_EQ(fake()->living(), 0U);
@@ -58,19 +49,6 @@ INSTANTIATE_TEST_SUITE_P(Layers, FakeSharedGpu, testing::Values(Kind::fake), tes
 
 constexpr std::size_t count = 60'000;
 
-std::vector<std::int32_t> counting(std::size_t size, int first) {
-  std::vector<std::int32_t> all(size);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-template <class T>
-std::vector<T> on_host(const DeviceVector<T>& there) {
-  std::vector<T> here(there.size());
-  there.copy_to(here);
-  return here;
-}
-
 std::vector<std::int32_t> sum_of(int members, int turn) {
   std::vector<std::int32_t> all = counting(count, 0);
   for (std::int32_t& each : all) each = members * (each + turn) + members * (members - 1) / 2;
@@ -79,7 +57,7 @@ std::vector<std::int32_t> sum_of(int members, int turn) {
 
 TEST_P(SharedGpu, IsReducedOnByOneOfThem) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     const int n = all.size();
     for (int turn = 0; turn < 20; ++turn) {
       DeviceVector<std::int32_t> mine(counting(count, all.rank() + turn));  // mostly where the last one was
@@ -96,7 +74,7 @@ TEST_P(SharedGpu, IsReducedOnByOneOfThem) {
 // CUDA waits for all that a process has on the GPU where it unmaps, and streams may be held back: so calls there leave
 // it.
 TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   const auto others = static_cast<std::size_t>(all.size() - 1);
   std::vector<DeviceVector<std::int32_t>> between;  // so that no address comes again
   const auto mapped = [&] { return fake()->living() - between.size(); };
@@ -118,7 +96,7 @@ TEST_P(FakeSharedGpu, IsUnmappedWhereNothingIsInAStream) {
 // With the bits of the host, in either order.
 TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     Communicator tree = all.reproducible();
     const int me = all.rank();
     std::vector<float> given(count);
@@ -152,7 +130,7 @@ TEST_P(SharedGpu, IsWherePartsAreMultipliedAndDivided) {
 TEST_P(SharedGpu, PacksManyTensorsAndCombinesThemThere) {
   constexpr int many = 150;
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     Communicator tree = all.reproducible();
     const int me = all.rank();
     const gpu::Stream stream = gpu::backend()->make_stream(0);
@@ -194,7 +172,7 @@ TEST_P(SharedGpu, PacksManyTensorsAndCombinesThemThere) {
 
 // Also where a batch comes first: processes that measured together would measure each other.
 TEST_P(FakeSharedGpu, IsMeasuredByOneOfThem) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   std::vector<DeviceVector<std::int32_t>> tensors;
   for (int i = 0; i < 3; ++i) tensors.emplace_back(counting(count, all.rank()));
   Batch batch(all);
@@ -206,7 +184,7 @@ TEST_P(FakeSharedGpu, IsMeasuredByOneOfThem) {
 
 // What one member has elsewhere goes by way of the host, and so does what is little.
 TEST_P(SharedGpu, IsNotAllThatIsUsed) {
-  Communicator all = members();
+  Communicator all = all_ranks();
   for (const std::size_t size : {count, std::size_t{10}}) {
     std::vector<std::int32_t> here = counting(size, all.rank());
     DeviceVector<std::int32_t> there(here);
@@ -224,29 +202,10 @@ TEST_P(SharedGpu, IsNotAllThatIsUsed) {
   EXPECT_EQ(fake()->launches(), 0);
 }
 
-// One process measures while the others wait, and all take the way that its numbers speak for.
-TEST_P(FakeSharedGpu, IsJudgedByAllAlike) {
-  const int n = world().size();
-  fake()->take(
-      world().rank() == 0
-          ? gpu::DeviceCosts{.launch = {5'000'000, 1}, .copy = {5'000'000, 1}, .down = {10, 40'000'000}, .up = {10, 10}}
-          : gpu::DeviceCosts{.launch = {1, 1}, .copy = {1, 1}, .down = {1000, 1000}, .up = {1000, 1000}});
-  Communicator all = members();
-  for (const std::size_t size : {std::size_t{1200}, count}) {
-    DeviceVector<std::int32_t> there(counting(size, all.rank()));
-    all.all_reduce(there, sum);
-    std::vector<std::int32_t> right = sum_of(n, 0);
-    right.resize(size);
-    EXPECT_EQ(on_host(there), right);
-    EXPECT_EQ(fake()->launches(), size == count && all.rank() == 0 ? 1 : 0);
-  }
-  EXPECT_EQ(fake()->measurings(), all.rank() == 0 ? 1 : 0);
-}
-
 // All calls have returned before any stream goes on.
 TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
   {
-    Communicator all = members();
+    Communicator all = all_ranks();
     for (const Collective collective : moved_or_reduced) {
       for (int late = 0; late < std::min(all.size(), 3); ++late) expect_order(all, *fake(), collective, late, 9000);
       expect_order(all, *fake(), collective, 1, 100);
@@ -264,29 +223,9 @@ TEST_P(FakeSharedGpu, OrdersCallsInStreamsWithoutTheHost) {
   EXPECT_EQ(fake()->pinnings(), 0);
 }
 
-TEST_P(FakeSharedGpu, IsWaitedForByTheHostWhereOneCannotOpenEvents) {
-  {
-    Communicator all = members();
-    const OwnStream stream(*fake());
-    FakeGpus::fail_opening(all.rank() == 1);
-    for (int turn = 0; turn < 3; ++turn) {
-      NumbersThere mine(count);
-      stream.put([&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        mine.copy_from(counting(count, all.rank() + turn));
-      });
-      all.on(stream.get()).all_reduce(mine, sum);
-      EXPECT_EQ(on_host(mine), sum_of(all.size(), turn));
-    }
-    FakeGpus::fail_opening(false);
-    EXPECT_EQ(fake()->launches(), all.rank() == 0 ? 3 : 0);
-  }
-  EXPECT_EQ(fake()->pinnings(), 0);
-}
-
 // Who only takes is done before the root is, and lets go of all that others find in its process.
-TEST_P(FakeSharedGpu, IsLeftWhenAllHaveFoundWhatTheyWaitFor) {
-  Communicator all = members();
+TEST_P(FakeSharedGpu, IsLeftOnlyWhenAllHaveReadIt) {
+  Communicator all = all_ranks();
   const int root = all.size() - 1;
   DeviceVector<std::int32_t> mine(counting(count, all.rank()));
   all.broadcast(mine, root);
@@ -294,20 +233,6 @@ TEST_P(FakeSharedGpu, IsLeftWhenAllHaveFoundWhatTheyWaitFor) {
     fake()->at(FakeGpus::Moment::opening, [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
   all.broadcast(mine, root);
   EXPECT_EQ(on_host(mine), counting(count, root));
-}
-
-TEST_P(FakeSharedGpu, IsDoneWithoutWhereOneCannotMapIt) {
-  {
-    Communicator all = members();
-    FakeGpus::fail_mapping(all.rank() == 1);
-    for (int turn = 0; turn < 3; ++turn) {
-      DeviceVector<std::int32_t> mine(counting(count, all.rank()));
-      all.all_reduce(mine, sum);
-      EXPECT_EQ(on_host(mine), sum_of(all.size(), 0));
-    }
-    FakeGpus::fail_mapping(false);
-  }
-  EXPECT_EQ(fake()->launches(), 0);
 }
 
 }  // namespace

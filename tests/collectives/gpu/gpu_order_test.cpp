@@ -8,29 +8,21 @@
 #include "collectives/node/events.hpp"
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/collectives/gpu/stream_order.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
 namespace {
 
-class GpuOrder : public testing::Test {
+class GpuOrder : public WithGpus<2> {
  protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
   void SetUp() override {
     if (!node_memory()) GTEST_SKIP() << lacks("needs members who share memory");
   }
-  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
 
   // Where a call that the host takes part in would wait for ever.
   static CommunicatorOptions impatient() { return {.timeout = std::chrono::seconds(20)}; }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
 };
-
-bool says(const Error& error, std::string_view part) {
-  return std::string_view(error.what()).find(part) != std::string_view::npos;
-}
 
 TEST_F(GpuOrder, IsKeptByEveryCollectiveWithoutTheHost) {
   std::atomic<int> by_host = 0;
@@ -93,7 +85,7 @@ TEST_F(GpuOrder, GivesBackEventsOfAStreamThatCannotBeMade) {
 
 // What a member has begun in a stream, and is over there, is nothing to wait for when another one fails, whatever the
 // first one does now. The best of several counts, where the machine is slow.
-TEST_F(GpuOrder, DoesNotHoldUpWhoFailsWhenItIsDone) {
+TEST_F(GpuOrder, FinishedWorkDoesNotDelayFailures) {
   using Clock = std::chrono::steady_clock;
   constexpr auto wait = std::chrono::milliseconds(500);  // of the second in which something under way is waited for
   for (const bool leaves : {false, true}) {
@@ -129,14 +121,14 @@ TEST_F(GpuOrder, HoldsFromOneGpuToTheOther) {
     NumbersThere all(3000, (world.rank() + 1) % 2);
     Gate gate;
     gate.hold(stream);
-    stream.put([&] { there.copy_from(numbers_from(1000, world.rank())); });
+    stream.put([&] { there.copy_from(counting(1000, world.rank())); });
     world.on(stream.get()).all_reduce(there, sum);
     stream.put([&] { in.copy_from(there); });
     world.on(stream.get()).all_gather(in, all);
     Numbers found;
     stream.put([&] {
       in.copy_from(Numbers(1000, -1));
-      found = copy_of(all);
+      found = on_host(all);
     });
     world.barrier();
     gate.open();
@@ -160,13 +152,13 @@ TEST_F(GpuOrder, IsKeptByPlans) {
     EXPECT_FALSE(last.test());
     gate.open();
     last.wait();
-    EXPECT_EQ(copy_of(data)[1999], 64);
+    EXPECT_EQ(on_host(data)[1999], 64);
     EXPECT_NE(plan.algorithm().find("in a stream"), std::string::npos) << plan.algorithm();
   });
 }
 
 // Where the host reduces or packs, it waits; then all is done when the call returns.
-TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
+TEST_F(GpuOrder, IsKeptByTheHostWhereItHoldsData) {
   with_members(3, [&](Communicator& world) {
     const OwnStream stream(gpus());
     NumbersThere data(2000);
@@ -179,12 +171,12 @@ TEST_F(GpuOrder, IsTheHostsAffairWhereItHasAPart) {
         world.on(stream.get()).all_reduce(data, commutative([](int a, int b) { return std::max(a, b); }));
       else
         world.on(stream.get()).all_reduce(StridedBuffer<std::int32_t>{data.data(), 1000, 2}, sum);
-      EXPECT_EQ(copy_of(data)[998], is_own ? 12 : 18);
+      EXPECT_EQ(on_host(data)[998], is_own ? 12 : 18);
     }
   });
 }
 
-TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
+TEST_F(GpuOrder, EndsWithAFailedLaunch) {
   for (const bool copies : {false, true}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {
@@ -205,7 +197,7 @@ TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
         before.wait();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), world.rank() == who ? Code::device : Code::peer_failed) << error.what();
-        EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+        EXPECT_PRED2(holds, error.what(), "fell off the bus");
         ++refused;
       }
       FakeGpus::fail_copy_after(-1);
@@ -217,7 +209,7 @@ TEST_F(GpuOrder, IsBrokenOffByALaunchThatFails) {
 }
 
 // Of a call that fails on its way a part may be in a stream: whoever hears of it may free its memory.
-TEST_F(GpuOrder, LetsGoOfMemoryBeforeAFailureIsHeardOf) {
+TEST_F(GpuOrder, ReleasesMemoryBeforeAFailureIsReported) {
   std::atomic<int> refused = 0;
   with_members(3, [&](Communicator& world) {
     const OwnStream stream(gpus());
@@ -234,7 +226,7 @@ TEST_F(GpuOrder, LetsGoOfMemoryBeforeAFailureIsHeardOf) {
       world.on(stream.get()).gather(data, all, 1);
       world.barrier();
     } catch (const Error& error) {
-      EXPECT_TRUE(says(error, "fell off the bus")) << error.what();
+      EXPECT_PRED2(holds, error.what(), "fell off the bus");
       ++refused;
     }
     FakeGpus::fail_copy_after(-1);
@@ -257,8 +249,8 @@ TEST_F(GpuOrder, WaitsForMembersThatComeAndNamesThoseThatDoNot) {
                  try {
                    world.on(stream.get()).all_reduce(data, sum);
                  } catch (const Error& error) {
-                   EXPECT_TRUE(says(error, "rank 2")) << error.what();
-                   EXPECT_TRUE(says(error, "all_reduce of 1000 i32")) << error.what();
+                   EXPECT_PRED2(holds, error.what(), "rank 2");
+                   EXPECT_PRED2(holds, error.what(), "all_reduce of 1000 i32");
                  }
                  ++refused;
                },
@@ -266,7 +258,7 @@ TEST_F(GpuOrder, WaitsForMembersThatComeAndNamesThoseThatDoNot) {
   EXPECT_EQ(refused, 2);
 }
 
-TEST_F(GpuOrder, IsAllMembersAffair) {
+TEST_F(GpuOrder, IsChosenByAllMembersAlike) {
   std::atomic<int> refused = 0;
   with_members(2, [&](Communicator& world) {
     const OwnStream stream(gpus());
@@ -278,7 +270,7 @@ TEST_F(GpuOrder, IsAllMembersAffair) {
         world.all_reduce(data, sum);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::mismatch) << error.what();
-      EXPECT_TRUE(says(error, "in a stream")) << error.what();
+      EXPECT_PRED2(holds, error.what(), "in a stream");
       ++refused;
     }
   });
@@ -290,7 +282,7 @@ TEST_F(GpuOrder, IsAllMembersAffair) {
     try {
       world.on(stream.get()).all_reduce(data, sum);
     } catch (const Error& error) {
-      EXPECT_TRUE(says(error, "captured")) << error.what();
+      EXPECT_PRED2(holds, error.what(), "captured");
       ++refused;
     }
     gpus().take_captured(stream.get());
@@ -299,7 +291,7 @@ TEST_F(GpuOrder, IsAllMembersAffair) {
 }
 
 // What is under way when a communicator ends is done before.
-TEST_F(GpuOrder, DoesNotEndBeforeWhatIsUnderWay) {
+TEST_F(GpuOrder, CommunicatorsEndAfterTheirWork) {
   const OwnStream first(gpus());
   const OwnStream second(gpus());
   const std::array<const OwnStream*, 2> streams = {&first, &second};
@@ -309,8 +301,8 @@ TEST_F(GpuOrder, DoesNotEndBeforeWhatIsUnderWay) {
     streams[me]->put([] { std::this_thread::sleep_for(std::chrono::milliseconds(3)); });
     world.on(streams[me]->get()).all_reduce(data[me], sum);
   });
-  EXPECT_EQ(copy_of(data[0]), Numbers(2000, 3));
-  EXPECT_EQ(copy_of(data[1]), Numbers(2000, 3));
+  EXPECT_EQ(on_host(data[0]), Numbers(2000, 3));
+  EXPECT_EQ(on_host(data[1]), Numbers(2000, 3));
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_F(RealDefaultStream, ComesAfterOrdinaryOnes) {
       const Plain data(count);
       const Pinned old(Numbers(count, -1));
       for (int turn = 0; turn < 10; ++turn) {
-        const Pinned given(numbers_from(count, turn + world.rank()));
+        const Pinned given(counting(count, turn + world.rank()));
         old.put_into(data.span(), stream.get());
         stream.wait();
         busy.put_into(stream.get(), 50);
@@ -74,7 +74,7 @@ TEST_F(RealDefaultStream, ComesAfterOrdinaryOnes) {
         Pinned found(Numbers(count, 0));
         found.take_from(data.span(), stream.get());
         stream.wait();
-        Numbers right = numbers_from(count, 0);
+        Numbers right = counting(count, 0);
         for (std::int32_t& each : right) each = 2 * (each + turn) + 1;
         EXPECT_EQ(found.values(), right) << turn;
       }

@@ -6,16 +6,13 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <optional>
 
 #include "collectives/gpu/combining.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -28,13 +25,7 @@ void expect_refusal(const std::function<void()>& call, Code code, std::initializ
 }
 
 // With GPUs of our own making.
-class FakeGpu : public testing::Test {
- protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
-};
+class FakeGpu : public WithGpus<2> {};
 
 enum class Kind : std::uint8_t { fake, real };
 std::ostream& operator<<(std::ostream& out, Kind kind) { return out << (kind == Kind::fake ? "fake" : "real"); }
@@ -55,18 +46,6 @@ class Gpu : public testing::TestWithParam<Kind> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Layers, Gpu, testing::Values(Kind::fake, Kind::real), testing::PrintToStringParamName());
-
-std::vector<int> counting(std::size_t count, int first) {
-  std::vector<int> all(count);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-std::vector<int> on_host(const DeviceVector<int>& there) {
-  std::vector<int> here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 TEST_P(Gpu, MemoryIsHadAndFilled) {
   {
@@ -120,7 +99,7 @@ TEST(NoGpu, IsSaidWhereMemoryOfOneIsAskedFor) {
 }
 
 // Where a call has nothing to write it leaves what is there: between blocks, behind them, and where it does not look.
-TEST_P(Gpu, WhatIsNotWrittenStays) {
+TEST_P(Gpu, LeavesOtherElementsAlone) {
   for (const bool node_memory : {true, false}) {
     const auto check = [&](Communicator& world) {
       const auto me = static_cast<std::size_t>(world.rank());
@@ -200,30 +179,6 @@ TEST_P(Gpu, ColumnsAndMessagesTravel) {
     EXPECT_EQ(on_host(matrix)[54], 100 * ((left + n - 1) % n) + 55);
     EXPECT_EQ(on_host(matrix)[55], 100 * world.rank() + 55);
   });
-}
-
-TEST_P(Gpu, PartsBecomeOneWhereTheyLie) {
-  constexpr std::size_t count = 10'007;
-  for (const bool by_tree : {false, true}) {
-    std::vector<DeviceVector<int>> parts;
-    gpu::CombineArguments all{};
-    for (int part = 0; part < 5; ++part) {
-      parts.emplace_back(counting(count, part));
-      all.inputs[part] = parts.back().data();
-    }
-    DeviceVector<int> other(count);
-    all.input_count = 5;
-    all.outputs[0] = parts[2].data();
-    all.outputs[1] = other.data();
-    all.output_count = 2;
-    all.count = count;
-    all.is_aligned = true;
-    all.by_tree = by_tree;
-    gpu::backend()->combine(0, DataType::i32, all);
-    EXPECT_EQ(on_host(other)[count - 1], 5 * static_cast<int>(count - 1) + 10);
-    EXPECT_EQ(on_host(parts[2]), on_host(other));
-    EXPECT_EQ(on_host(parts[1]), counting(count, 1));
-  }
 }
 
 // Of floats whose sum depends on the order, and of 16-bit ones; at places that vectors fit, and others.

@@ -4,16 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <iostream>
-#include <numeric>
 
-#include "collectives/gpu/memory.hpp"
 #include "collectives/plan.hpp"
 #include "tests/collectives/communicator/members.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
 #include "tests/collectives/gpu/stream_order.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
@@ -26,13 +23,7 @@ using gpu::LinearCost;
 constexpr DeviceCosts slow_to_begin{
     .launch = {5'000'000, 1000}, .copy = {5'000'000, 1000}, .down = {1000, 40'000'000}, .up = {1000, 40'000'000}};
 
-class GpuWays : public testing::Test {
- protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
-};
+class GpuWays : public WithGpus<2> {};
 
 // But for what rounding takes.
 void expect_about(const DeviceCosts& found, const DeviceCosts& right) {
@@ -56,7 +47,7 @@ TEST_F(GpuWays, AreMeasuredOnce) {
 }
 
 // Then it costs nothing there, and the error is of the call that needs it.
-TEST_F(GpuWays, AreNotMeasuredByWhoCannot) {
+TEST_F(GpuWays, AreNotMeasuredWhereMeasuringFails) {
   gpus().fail_measuring();
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});
@@ -148,7 +139,7 @@ TEST_F(GpuWays, AreNotWeighedByCallsInStreamsThatNoHostWaitsFor) {
     EXPECT_EQ(gpus().launches(), 1);
     gate.open();
     stream.wait();
-    EXPECT_EQ(copy_of(there), Numbers(1500, 6));
+    EXPECT_EQ(on_host(there), Numbers(1500, 6));
     EXPECT_EQ(by_host, 0);
     EXPECT_EQ(gpus().measurings(), 0);
     world.barrier();
@@ -160,7 +151,7 @@ TEST_F(GpuWays, AreNotWeighedByCallsInStreamsThatNoHostWaitsFor) {
     });
     world.on(stream.get()).all_gather(world.rank() == 1 ? std::span(here) : there.span(), all);
     stream.wait();
-    EXPECT_EQ(copy_of(all), Numbers(4500, 1));
+    EXPECT_EQ(on_host(all), Numbers(4500, 1));
   };
   with_members(3, calls, {.timeout = std::chrono::seconds(20)});
   EXPECT_EQ(by_host, 2);

@@ -15,7 +15,7 @@
 namespace lockstep::test {
 namespace {
 
-TEST(NoCuda, IsSaidWordForWord) {
+TEST(NoCuda, HasItsDocumentedText) {
   EXPECT_EQ(gpu::backend(), nullptr);
   EXPECT_EQ(gpu::why_none(), "this build has no CUDA: build it where the CUDA Toolkit is, with -Dcuda=enabled");
   EXPECT_EQ(nccl::library(), nullptr);
@@ -45,7 +45,7 @@ TEST(NoCuda, MemoryOfAGpuIsRefused) {
   }
 }
 
-TEST(NoCuda, TheHostsDataAreAsEver) {
+TEST(NoCuda, DataOfTheHostAreReduced) {
   with_members(3, [](Communicator& world) {
     std::vector<int> data(1000, world.rank());
     world.all_reduce(data, sum);

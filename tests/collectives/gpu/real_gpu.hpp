@@ -107,7 +107,7 @@ class CudaStream {
 // process has on the GPU is done: no thread may do so while another one's stream is held back.
 inline void expect_order_by_cuda(Communicator& world, Collective collective, int late, std::size_t block) {
   const std::size_t count = block * static_cast<std::size_t>(world.size());
-  const Numbers first = numbers_from(count, 1000 * world.rank());
+  const Numbers first = counting(count, 1000 * world.rank());
   Numbers right_in = first;
   Numbers right_out(count, -1);
   call(collective, world, std::span(right_in), std::span(right_out));

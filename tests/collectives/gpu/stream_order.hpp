@@ -7,31 +7,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <thread>
 #include <vector>
 
 #include "collectives/communicator/communicator.hpp"
-#include "collectives/gpu/memory.hpp"
 #include "tests/collectives/engine/gate.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 
 namespace lockstep::test {
 
 using Numbers = std::vector<std::int32_t>;
 using NumbersThere = DeviceVector<std::int32_t>;
-
-inline Numbers numbers_from(std::size_t count, std::int32_t first) {
-  Numbers all(count);
-  std::iota(all.begin(), all.end(), first);
-  return all;
-}
-
-inline Numbers copy_of(const NumbersThere& there) {
-  Numbers here(there.size());
-  there.copy_to(here);
-  return here;
-}
 
 inline constexpr Collective moved_or_reduced[] = {
     Collective::all_reduce, Collective::reduce,     Collective::reduce_scatter, Collective::all_gather,
@@ -68,7 +54,7 @@ void call(Collective collective, const World& given, std::span<std::int32_t> in,
 template <class Op = BuiltInOp<ReduceOp::sum>>
 void expect_order(Communicator& world, FakeGpus& gpus, Collective collective, int late, std::size_t block, Op op = {}) {
   const std::size_t count = block * static_cast<std::size_t>(world.size());
-  const Numbers given = numbers_from(count, 1000 * world.rank());
+  const Numbers given = counting(count, 1000 * world.rank());
   Numbers right_in = given;
   Numbers right_out(count, -1);
   call(collective, world, std::span(right_in), std::span(right_out), op);
@@ -82,8 +68,8 @@ void expect_order(Communicator& world, FakeGpus& gpus, Collective collective, in
   stream.put([&] { in.copy_from(given); });
   call(collective, world.on(stream.get()), in.span(), out.span(), op);
   stream.put([&] {
-    found_in = copy_of(in);
-    found_out = copy_of(out);
+    found_in = on_host(in);
+    found_out = on_host(out);
     in.copy_from(Numbers(count, -2));
     out.copy_from(Numbers(count, -2));
   });
@@ -107,16 +93,16 @@ inline void expect_many(Communicator& world, FakeGpus& gpus, std::size_t count) 
     const auto which = static_cast<std::size_t>(turn % 3 == 0 ? 1 : 0);
     streams[which]->put([&, which, turn] {
       std::this_thread::sleep_for(std::chrono::microseconds((turn * 7 + world.rank() * 5) % 4 * 100));
-      data[which].copy_from(numbers_from(count, turn * 100 + world.rank()));
+      data[which].copy_from(counting(count, turn * 100 + world.rank()));
     });
     world.on(streams[which]->get()).all_reduce(data[which], sum);
-    streams[which]->put([&, which, turn] { found[static_cast<std::size_t>(turn)] = copy_of(data[which]); });
+    streams[which]->put([&, which, turn] { found[static_cast<std::size_t>(turn)] = on_host(data[which]); });
   }
   one.wait();
   other.wait();
   const int n = world.size();
   for (int turn = 0; turn < turns; ++turn) {
-    Numbers right = numbers_from(count, 100 * turn);
+    Numbers right = counting(count, 100 * turn);
     for (std::int32_t& each : right) each = n * each + n * (n - 1) / 2;
     EXPECT_EQ(found[static_cast<std::size_t>(turn)], right) << turn;
   }
@@ -134,13 +120,13 @@ inline void expect_requests(Communicator& world, FakeGpus& gpus, std::size_t cou
   world.on(held.get()).all_reduce_async(first, sum);  // need not be waited for
   Request early = world.on(free.get()).all_reduce_async(second, sum);
   early.wait();
-  EXPECT_EQ(copy_of(second), Numbers(count, 2 * world.size()));
+  EXPECT_EQ(on_host(second), Numbers(count, 2 * world.size()));
   EXPECT_FALSE(late.test());
   world.barrier();
   gate.open();
   late.wait();
   held.wait();
-  EXPECT_EQ(copy_of(first), Numbers(count, world.size() * world.size()));
+  EXPECT_EQ(on_host(first), Numbers(count, world.size() * world.size()));
 }
 
 }  // namespace lockstep::test

@@ -27,7 +27,7 @@ class Copies : public testing::TestWithParam<std::int64_t> {
   }
 };
 
-TEST_P(Copies, MoveWhatIsThereAndNothingElse) {
+TEST_P(Copies, MoveTheirBytesAndNoOthers) {
   std::vector<std::size_t> lengths(700);
   std::iota(lengths.begin(), lengths.end(), 0U);
   lengths.insert(lengths.end(), {4095, 4096, 4097, 65536, 100'001});

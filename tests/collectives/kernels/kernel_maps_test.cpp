@@ -134,7 +134,7 @@ void check_narrowing(WireFormat format, const std::vector<float>& given) {
   }
 }
 
-TEST(ShortFloats, WhatMessagesCarryIsToNearest) {
+TEST(ShortFloats, MessagesRoundToNearest) {
   const std::vector<float> all = floats_to_narrow();
   ASSERT_NO_FATAL_FAILURE(check_narrowing<bf16>(WireFormat::bf16, all));
   ASSERT_NO_FATAL_FAILURE(check_narrowing<f16>(WireFormat::f16, all));

@@ -166,7 +166,7 @@ TEST_P(Kernels, TheOrderOfTwoDoesNotMatter) {
 INSTANTIATE_TEST_SUITE_P(All, Kernels, testing::ValuesIn(test::all_types()),
                          [](const auto& each) { return std::string(to_string(each.param)); });
 
-TEST(KernelTable, HoldsWhatIsDefinedAndNoMore) {
+TEST(KernelTable, HoldsExactlyTheDefinedKernels) {
   EXPECT_EQ(kernel_target(), tables().back().target);
   for (int t = 0; t < data_type_count; ++t) {
     const auto type = static_cast<DataType>(t);

@@ -148,7 +148,7 @@ TEST_F(MpiTransportFailureTwo, MarksKeepCallsApart) {
 }
 
 // Rank 0 gives up, then the others send: what they send stays out of its memory.
-TEST_F(MpiTransportFailureTwo, WhatWasGivenUpIsNotWrittenAnyMore) {
+TEST_F(MpiTransportFailureTwo, AbandonedBuffersAreNotWritten) {
   for (const std::size_t size : {std::size_t{64}, std::size_t{3'000'000}}) {
     Loud loud;
     MpiTransport transport(loud.exchange);
@@ -214,7 +214,7 @@ TEST_F(MpiTransportFailureTwo, GivenUpMessageDoesNotReachNextCommunicator) {
 
 // Rank 1 begins a large message and is away from MPI while rank 0, who has begun to take it, gives up. Where memory
 // is shared the message may come all the same; where it does not, rank 0 says what it leaves behind.
-TEST_F(MpiTransportFailureTwo, WhatCannotBeGivenUpIsNamed) {
+TEST_F(MpiTransportFailureTwo, NamesMessagesThatCannotBeAbandoned) {
   const std::size_t size = 8'000'000;
   Loud loud;
   MpiTransport transport(loud.exchange);

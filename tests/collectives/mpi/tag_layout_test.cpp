@@ -27,7 +27,7 @@ TEST(TagLayout, HasChannelsLanesAndMarksForEveryLargestTag) {
   }
 }
 
-TEST(TagLayout, IsWhatItSaysAtBothEnds) {
+TEST(TagLayout, FitsTheLargestTag) {
   const TagLayout least = tag_layout(32767);
   EXPECT_EQ(least.channels, 455);
   EXPECT_EQ(least.lanes, 4);

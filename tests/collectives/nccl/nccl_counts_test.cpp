@@ -106,15 +106,7 @@ TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
     EXPECT_EQ(plan.algorithm(), "nccl");
     stream.wait();
     out.copy_from(std::vector<int>(data.out.size(), -2));
-    if (world.rank() == 0) {
-      Request request = plan.start();
-      EXPECT_FALSE(request.test());
-      world.barrier();
-      request.wait();
-    } else {
-      world.barrier();
-      plan.run();
-    }
+    expect_started_alone(world, plan);
     stream.wait();
     EXPECT_EQ(on_host(out), data.out);
   });
@@ -122,7 +114,7 @@ TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
 }
 
 // All members say the same, in that call, and the ones whose counts do fit as well.
-TEST_F(OwnGpus, AreNotAskedForCountsThatDoNotFit) {
+TEST_F(OwnGpus, RefuseUnequalCountsBeforeNccl) {
   for (const bool is_gather : {false, true}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {

@@ -206,7 +206,7 @@ TEST_F(OwnGpus, TakeNoMemoryWhereOneGetsNone) {
 }
 
 // NCCL's own failure is one as in any other call.
-TEST_F(OwnGpus, SayThatNcclDoesNotTakeMemory) {
+TEST_F(OwnGpus, ReportMemoryThatNcclRefuses) {
   for (const int calls_before : {0, 1}) {  // allocating, and making it known
     std::atomic<int> refused = 0;
     with_members(owners, [&](Communicator& world) {

@@ -100,7 +100,7 @@ TEST_F(OwnGpus, CombineByFunctionsOfTheirOwn) {
 }
 
 // The host's tree: the same bits of a function in whose result the order shows.
-TEST_F(OwnGpus, HaveTheHostSBitsOfFunctionsOfTheirOwn) {
+TEST_F(OwnGpus, UserFunctionsHaveTheBitsOfTheHost) {
   for (const int members : {3, 6, 8}) {
     with_members(members, [&](Communicator& world) {
       Communicator ordered_world = world.reproducible();
@@ -166,7 +166,7 @@ TEST_F(OwnGpus, GoByTheHostWhereOneHasNoFunctionForGpus) {
   EXPECT_EQ(nccl().operations(), 0);
 }
 
-TEST_F(OwnGpus, SayWhatAFunctionOfTheirOwnThrew) {
+TEST_F(OwnGpus, ReportExceptionsOfUserFunctions) {
   for (const bool is_known : {true, false}) {
     std::atomic<int> refused = 0;
     with_members(3, [&](Communicator& world) {

@@ -11,7 +11,7 @@
 namespace lockstep::test {
 namespace {
 
-TEST_F(OwnGpus, NeedNotBeWaitedForInAStream) {
+TEST_F(OwnGpus, RunInAStreamWithoutTheHost) {
   with_members(3, [&](Communicator& world) {
     const Stream stream(gpus(), world.rank());
     DeviceVector<int> mine(counting(count, 0), world.rank());
@@ -42,7 +42,7 @@ TEST_F(OwnGpus, NeedNotBeWaitedForInAStream) {
 }
 
 // What is composed uses memory of its own, one call after the other, whatever their streams.
-TEST_F(OwnGpus, DoNotMixWhatIsInSeveralStreams) {
+TEST_F(OwnGpus, OrderComposedCallsOfSeveralStreams) {
   with_members(3, [&](Communicator& world) {
     const Stream first(gpus(), world.rank());
     const Stream second(gpus(), world.rank());
@@ -70,16 +70,7 @@ TEST_F(OwnGpus, RepeatAPlanWithoutAsking) {
     plan.run();
     EXPECT_EQ(plan.algorithm(), "nccl");
     EXPECT_NE(plan.why().find("a GPU of its own"), std::string::npos);
-    // One member alone can start it: nobody else is asked.
-    if (world.rank() == 0) {
-      Request request = plan.start();
-      EXPECT_FALSE(request.test());
-      world.barrier();
-      request.wait();
-    } else {
-      world.barrier();
-      plan.run();
-    }
+    expect_started_alone(world, plan);
     stream.wait();
     EXPECT_EQ(on_host(mine)[2], 12);
     DeviceVector<int> small(std::vector<int>{1, 2}, world.rank());
@@ -143,7 +134,7 @@ TEST_F(OwnGpus, ComeAfterOrdinaryStreamsWhereNoneIsNamed) {
 
 // What the program puts into its default stream, and ordinary ones, after a start does not wait for NCCL's part, in
 // which other members are missing still.
-TEST_F(OwnGpus, LetWhatComesLaterRunBesideWhatTheyDo) {
+TEST_F(OwnGpus, DoNotDelayLaterWorkOfTheProgram) {
   with_members(2, [&](Communicator& world) {
     const int rank = world.rank();
     const OrdinaryStream stream(gpus(), rank);
@@ -151,21 +142,14 @@ TEST_F(OwnGpus, LetWhatComesLaterRunBesideWhatTheyDo) {
     PreparedCall plan = world.plan_all_reduce(mine, sum);
     plan.run();
     world.barrier();
-    if (rank == 0) {
-      Request request = plan.start();
+    expect_started_alone(world, plan, [&] {
       std::atomic<int> ran = 0;
       gpus().put(rank, nullptr, [&] { ++ran; });
       stream.put([&] { ++ran; });
       const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
       while (ran < 2 && std::chrono::steady_clock::now() < limit) std::this_thread::yield();
       EXPECT_EQ(ran, 2);
-      EXPECT_FALSE(request.test());
-      world.barrier();
-      request.wait();
-    } else {
-      world.barrier();
-      plan.run();
-    }
+    });
     EXPECT_EQ(on_host(mine), std::vector<int>(count, 4));
   });
 }

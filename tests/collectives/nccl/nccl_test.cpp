@@ -28,7 +28,7 @@ TEST_F(OwnGpus, ReduceWithoutTheHost) {
 }
 
 // NCCL's own largest of floats ignores it.
-TEST_F(OwnGpus, KeepWhatIsNoNumber) {
+TEST_F(OwnGpus, MaximaKeepNans) {
   with_members(3, [](Communicator& world) {
     std::vector<float> mine(count, 1.0F);
     if (world.rank() == 1) mine[7] = std::nanf("");
@@ -117,7 +117,7 @@ TEST_F(OwnGpus, DoABatchOfManyKindsAsOneOperation) {
 }
 
 // What cannot go by NCCL goes beside it.
-TEST_F(OwnGpus, DoWhatTheyCanOfABatchAsOneOperation) {
+TEST_F(OwnGpus, GroupTheCallsOfABatch) {
   with_members(3, [&](Communicator& world) {
     DeviceVector<float> floats(std::vector<float>(count, 1.0F), world.rank());
     DeviceVector<int> ints(std::vector<int>(count, 1), world.rank());

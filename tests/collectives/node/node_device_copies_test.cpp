@@ -34,7 +34,7 @@ constexpr Collective all_collectives[] = {
     Collective::scatter_v,    Collective::scan,      Collective::exscan};
 
 // Each copy takes its time, another time each: who does not wait for one sees something else there.
-TEST_F(NodeDeviceCopies, GoesRightHoweverLongCopiesTake) {
+TEST_F(NodeDeviceCopies, AreRightWithCopiesOfAnyDuration) {
   std::atomic<unsigned> drawn = 0;
   gpus().before_copies([&](Way, std::size_t) {
     std::this_thread::sleep_for(std::chrono::microseconds((drawn.fetch_add(1) * 7919 % 11) * 20));
@@ -58,7 +58,7 @@ TEST_F(NodeDeviceCopies, GoesRightHoweverLongCopiesTake) {
 
 // The first part of a result is held on its way to a GPU: meanwhile later parts of the input have come, and been worked
 // on. (Parts `ahead`: that which is taken, those that are published after it, and the one that comes meanwhile.)
-TEST_F(NodeDeviceCopies, OnePartGoesWhileOthersCome) {
+TEST_F(NodeDeviceCopies, SendOnePartWhileOthersArrive) {
   struct Way_of {
     Collective collective;
     int ahead;
@@ -86,7 +86,7 @@ TEST_F(NodeDeviceCopies, OnePartGoesWhileOthersCome) {
 }
 
 // A member that waits for the others' first part has its second one come.
-TEST_F(NodeDeviceCopies, ComesBeforeTheOthersAreThere) {
+TEST_F(NodeDeviceCopies, BeginBeforeTheOthersArrive) {
   std::atomic<int> come = 0;
   gpus().before_copies([&](Way way, std::size_t) { come += way == Way::down ? 1 : 0; });
   auto all = rooms_of(2);
@@ -115,7 +115,7 @@ TEST_F(NodeDeviceCopies, ComesBeforeTheOthersAreThere) {
 }
 
 // From the buffer into the slot and from there into the buffer, and nothing else.
-TEST_F(NodeDeviceCopies, IsCopiedOnceDownAndOnceUp) {
+TEST_F(NodeDeviceCopies, CopyOnceDownAndOnceUp) {
   std::atomic<std::size_t> down = 0;
   std::atomic<std::size_t> up = 0;
   gpus().before_copies([&](Way way, std::size_t bytes) { (way == Way::down ? down : up) += bytes; });
@@ -136,7 +136,7 @@ TEST_F(NodeDeviceCopies, IsCopiedOnceDownAndOnceUp) {
   EXPECT_EQ(gpus().pinned_places(), 0);
 }
 
-TEST_F(NodeDeviceCopies, GoesAsWellWhereTheMemoryCannotBePinned) {
+TEST_F(NodeDeviceCopies, WorkWithoutPinnedMemory) {
   std::mt19937 random(34);
   auto all = rooms_of(2);
   FakeGpus::refuse_to_pin(true);
@@ -148,7 +148,7 @@ TEST_F(NodeDeviceCopies, GoesAsWellWhereTheMemoryCannotBePinned) {
 }
 
 // Sums that no slot has room for wait in pinned memory, which is given back.
-TEST_F(NodeDeviceCopies, KeepsNoMoreThanAFewPartsOfASum) {
+TEST_F(NodeDeviceCopies, KeepFewPartsOfASum) {
   std::mt19937 random(35);
   auto all = rooms_of(2);
   for (int turn = 0; turn < 5; ++turn) {

@@ -9,8 +9,7 @@
 #include <numeric>
 #include <set>
 
-#include "collectives/gpu/memory.hpp"
-#include "tests/collectives/gpu/fake_gpus.hpp"
+#include "tests/collectives/gpu/with_gpus.hpp"
 #include "tests/collectives/node/node_case.hpp"
 
 namespace lockstep::test {
@@ -18,10 +17,8 @@ namespace lockstep::test {
 using node::Gpus;
 using Serials = std::vector<std::vector<std::string>>;
 
-class NodeGpus : public testing::Test {
+class NodeGpus : public WithGpus<2> {
  protected:
-  FakeGpus& gpus() const { return static_cast<FakeGpus&>(instead_.backend()); }
-
   // Which process each member is, all others.
   static std::vector<std::uint64_t> apart(int members) {
     std::vector<std::uint64_t> all(static_cast<std::size_t>(members));
@@ -84,11 +81,6 @@ class NodeGpus : public testing::Test {
       if (!outputs[m].empty()) outputs[m].copy_to(one.output[m]);
     }
   }
-
-  void TearDown() override { EXPECT_EQ(gpus().living(), 0U); }
-
- private:
-  gpu::BackendOverride instead_{std::make_unique<FakeGpus>(2)};
 };
 
 }  // namespace lockstep::test

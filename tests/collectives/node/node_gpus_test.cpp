@@ -39,7 +39,7 @@ TEST_F(NodeGpus, ReduceByOneLaunch) {
 }
 
 // Where what is begun there takes long, little goes by way of the host, for all alike.
-TEST_F(NodeGpus, AreLeftAloneWhereItDoesNotPay) {
+TEST_F(NodeGpus, AreNotUsedWhereTheHostIsFaster) {
   std::mt19937 random(21);
   gpus().take(
       {.launch = {5'000'000, 1000}, .copy = {5'000'000, 1000}, .down = {1000, 40'000'000}, .up = {1000, 40'000'000}});
@@ -60,7 +60,7 @@ TEST_F(NodeGpus, AreLeftAloneWhereItDoesNotPay) {
 }
 
 // Members that have measured different things take the same way: that of the first, who measures for all.
-TEST_F(NodeGpus, AreJudgedByAllAlike) {
+TEST_F(NodeGpus, AllMembersChooseTheSameWay) {
   std::mt19937 random(22);
   gpus().costs(0);
   gpus().take({.launch = {1, 1}, .copy = {500'000'000, 1000}, .down = {1000, 1000}, .up = {1000, 1000}});
@@ -82,7 +82,7 @@ TEST_F(NodeGpus, AreJudgedByAllAlike) {
 }
 
 // On several GPUs, and on the host.
-TEST_F(NodeGpus, MayHaveAPartOnly) {
+TEST_F(NodeGpus, MayHoldPartOfTheData) {
   std::mt19937 random(13);
   for (const int members : {2, 4}) {
     auto all = rooms_with_gpus(members);
@@ -139,7 +139,7 @@ TEST_F(NodeGpus, AreOrderedByTheHostWhereEventsCannotBeOpened) {
 }
 
 // The first call need not use all that members have: whether they find it, they learn from it.
-TEST_F(NodeGpus, AreAllMappedBeforeTheyCountOnIt) {
+TEST_F(NodeGpus, AreUsedOnceAllAreMapped) {
   std::mt19937 random(19);
   auto all = rooms_with_gpus(3);
   Case one = case_of(Collective::broadcast, 3, much, 0);
@@ -170,7 +170,7 @@ TEST_F(NodeGpus, ForgetMemoryThatItsOwnerHasFreed) {
 }
 
 // A call that moves few bytes and finds nobody's data on a GPU does not look for it each time.
-TEST_F(NodeGpus, AreLookedForWhereTheyWereFound) {
+TEST_F(NodeGpus, AreSearchedWhereTheyWereFound) {
   std::mt19937 random(20);
   auto all = rooms_with_gpus(2);
   const auto run = [&](int device) {
@@ -221,7 +221,7 @@ TEST_F(NodeGpus, AreFoundBySmallCallsAsWell) {
 }
 
 // Each process has its own numbers for them, by CUDA_VISIBLE_DEVICES.
-TEST_F(NodeGpus, AreToldApartByTheirSerials) {
+TEST_F(NodeGpus, AreIdentifiedByTheirSerials) {
   std::mt19937 random(18);
   auto all = rooms_with_gpus(4, true);
   for (const Collective collective : collectives) {
@@ -233,7 +233,7 @@ TEST_F(NodeGpus, AreToldApartByTheirSerials) {
 }
 
 // Nobody reads what a member's own stream has not done yet.
-TEST_F(NodeGpus, WaitForWhatWasBegunBefore) {
+TEST_F(NodeGpus, WaitForEarlierWorkOfTheStream) {
   std::mt19937 random(16);
   auto all = rooms_with_gpus(2);
   std::atomic<bool> is_open = false;
@@ -292,7 +292,7 @@ class Idle {
 
 constexpr int long_enough_ms = 10'000;
 
-TEST_F(NodeGpus, AreLetGoOfByAProcessThatIsKilled) {
+TEST_F(NodeGpus, AreFreedByAKilledProcess) {
   if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   const Idle other;
   const node::ProcessMemoryReader reader({::getpid(), other.process()});
@@ -308,7 +308,7 @@ TEST_F(NodeGpus, AreLetGoOfByAProcessThatIsKilled) {
 }
 
 // Whoever has seen them may come to wait for them, until it has left as well, or is gone.
-TEST_F(NodeGpus, KeepEventsOfWhoHasLeftForTheOthers) {
+TEST_F(NodeGpus, KeepEventsOfMembersThatHaveLeft) {
   if (const std::string lacking = why_processes_are_not_watched(); !lacking.empty()) GTEST_SKIP() << lacking;
   for (const bool is_killed : {false, true}) {
     std::mt19937 random(31);

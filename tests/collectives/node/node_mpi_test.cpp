@@ -47,7 +47,7 @@ std::size_t mapped_kib() {
   return all;
 }
 
-TEST_F(NodeMemory, IsWhatMembersOfANodeUse) {
+TEST_F(NodeMemory, IsUsedWithinANode) {
   std::vector<float> data(10);
   EXPECT_EQ(members().plan_all_reduce(data, sum).algorithm(), "node");
 }
@@ -84,7 +84,7 @@ void expect_all_right(Communicator& world, std::span<T> in, std::span<T> out) {
   for (std::size_t i = 0; i < each; ++i) ASSERT_EQ(out[i], static_cast<T>(total + n * ((me * each + i) % 50)));
 }
 
-TEST_F(NodeMemory, SymmetricBuffersAreRecognisedWholeAndInPart) {
+TEST_F(NodeMemory, RecognisesSymmetricBuffersAndTheirParts) {
   Communicator world = members().duplicate();
   const auto n = static_cast<std::size_t>(world.size());
   for (const std::size_t count : {10UL, 3000UL, 100'000UL}) {
@@ -99,7 +99,7 @@ TEST_F(NodeMemory, SymmetricBuffersAreRecognisedWholeAndInPart) {
 }
 
 // Whether a call was made before on this member, and how, is no affair of the others.
-TEST_F(NodeMemory, BlockingAndNotBlockingCallsMeetWhateverWasAllocated) {
+TEST_F(NodeMemory, BlockingCallsMeetNonBlockingOnes) {
   Communicator world = members().duplicate();
   const auto n = static_cast<std::size_t>(world.size());
   const auto some = world.allocate<int>(1);
@@ -141,9 +141,8 @@ TEST_F(NodeMemory, SymmetricMemoryIsFreedInAnyOrderAndGivenBack) {
   EXPECT_EQ(open_files(), files) << "no file of shared memory stays open";
 }
 
-// Taken before and after the split, and by a parent of a parent.
 // Its pages have gone back to the system, and would be zeros.
-TEST_F(NodeMemory, APlanWhoseSymmetricBufferWasFreedIsRefusedOnAll) {
+TEST_F(NodeMemory, PlansOfFreedBuffersAreRefusedOnAll) {
   constexpr std::size_t count = 50'000;
   Communicator own = members().duplicate();
   std::optional data(own.allocate<int>(count));
@@ -165,6 +164,7 @@ TEST_F(NodeMemory, APlanWhoseSymmetricBufferWasFreedIsRefusedOnAll) {
   }
 }
 
+// Taken before and after the split, and by a parent of a parent.
 TEST_F(NodeMemory, AParentsSymmetricBuffersAreThoseOfItsParts) {
   Communicator world = members().duplicate();
   constexpr std::size_t count = 100'000;
@@ -233,7 +233,7 @@ double cpu_seconds() {
 }
 
 // Of a second in which one member is late, a waiting one spends next to nothing.
-TEST_F(NodeMemory, WhoWaitsSleeps) {
+TEST_F(NodeMemory, WaitingMembersSleep) {
   Communicator& world = members();
   std::vector<float> data(1000, 1);
   world.all_reduce(data, sum);

@@ -35,7 +35,7 @@ enum class Reach { slots, threads, across };
 class NodeCollectiveTest : public testing::TestWithParam<std::tuple<int, Reach>> {};
 
 // One call after the other in the same rooms, from a step that is about to wrap around.
-TEST_P(NodeCollectiveTest, GivesEveryResultInAnyOrderOfGettingOn) {
+TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
   if (test::watched_for_races) GTEST_SKIP() << test::lacks("members in threads of their own: one thread has no races");
   const auto [members, reach] = GetParam();
   const auto n = static_cast<std::size_t>(members);
@@ -204,7 +204,7 @@ TEST_P(NodeCollectiveAlone, OtherCallsAreNotThere) {
 INSTANTIATE_TEST_SUITE_P(, NodeCollectiveAlone, testing::Values(1, 1U << 30U));
 
 // All have given, and the one that was last does not come to an end.
-TEST(NodeCollectiveTest, WhoeverCombinesForAllIsMissed) {
+TEST(NodeCollectiveTest, NamesTheMissingCombiner) {
   auto all = rooms(3, false);
   for (auto& room : all) {
     room->ring().publish(7);
@@ -222,7 +222,7 @@ TEST(NodeCollectiveTest, WhoeverCombinesForAllIsMissed) {
 }
 
 // The order of additions, not only their sum: floats that forget small numbers.
-TEST(NodeCollectiveTest, OrdersKeepTheirBitsWhateverTheForm) {
+TEST(NodeCollectiveTest, OrdersHaveTheSameBitsInEveryForm) {
   constexpr int members = 5;
   constexpr std::size_t count = 3000;
   for (const Order order : {Order::fast, Order::reproducible}) {

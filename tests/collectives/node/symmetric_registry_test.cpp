@@ -41,7 +41,7 @@ struct Mapped {
   std::vector<std::atomic<std::uint32_t>> freed;
 };
 
-TEST(NodeMemories, AreFoundWholeAndInPartAndReachedInTheSamePlace) {
+TEST(NodeMemories, AreFoundByAnyPartOfThem) {
   Mapped one(3);
   Mapped two(3);
   SymmetricRegistry mine(1, 3);
@@ -183,7 +183,7 @@ TEST(NodeMemories, OfTheParentAreWorkedInOnceAllKnowOfThem) {
 }
 
 // Members hear of memory between any two calls, each when it likes.
-TEST(NodeMemories, ChangeNoResultWhoeverHearsOfThemWhen) {
+TEST(NodeMemories, DoNotChangeResultsWhenTheyBecomeKnown) {
   constexpr std::array collectives = {Collective::all_reduce, Collective::reduce,    Collective::reduce_scatter,
                                       Collective::all_gather, Collective::broadcast, Collective::gather,
                                       Collective::scatter,    Collective::all_to_all};

@@ -29,7 +29,7 @@ struct Buffers {
   }
 };
 
-TEST(NodeHanding, AfterThreeSlowOnesItGoesPastTheCachesAndTriesAgain) {
+TEST(NodeHanding, WritesPastTheCachesAfterThreeSlowCopies) {
   Buffers buffers;
   WriteStrategy strategy;
   for (int round = 0; round < 3; ++round) {
@@ -44,7 +44,7 @@ TEST(NodeHanding, AfterThreeSlowOnesItGoesPastTheCachesAndTriesAgain) {
   }
 }
 
-TEST(NodeHanding, AFastOneBetweenSlowOnesKeepsItInTheCaches) {
+TEST(NodeHanding, StaysInTheCachesAfterAFastCopy) {
   Buffers buffers;
   WriteStrategy strategy;
   for (int i = 0; i < 12; ++i) {
@@ -54,7 +54,7 @@ TEST(NodeHanding, AFastOneBetweenSlowOnesKeepsItInTheCaches) {
   EXPECT_GT(strategy.mean(), 1);
 }
 
-TEST(NodeHanding, AlwaysNeverAndWhatIsTooLittleToBeTimed) {
+TEST(NodeHanding, TimesOnlyLargeCopies) {
   Buffers buffers;
   WriteStrategy strategy;
   EXPECT_TRUE(strategy.goes_past(large, 0));

@@ -49,7 +49,7 @@ class Receptions : public testing::Test {
   Acceptor acceptor{"127.0.0.1", false, key()};
 };
 
-TEST_F(Receptions, LeadCallersToWhomTheyWantAlsoBeforeThatOneIsThere) {
+TEST_F(Receptions, ConnectCallersAlsoBeforeTheMemberIsThere) {
   for (const bool near : {false, true}) {
     is_near = near;
     auto early = call(1, near ? 7 : 8);
@@ -79,7 +79,7 @@ TEST_F(Receptions, LeadCallersToWhomTheyWantAlsoBeforeThatOneIsThere) {
   }
 }
 
-TEST_F(Receptions, TellCallersTheLastWordsOfWhoHasLeft) {
+TEST_F(Receptions, TellCallersTheLastWordsOfMembersThatLeft) {
   acceptor.open(member_id(7));
   acceptor.close(member_id(7), channel, {{{2, frames_of("to rank 2")}}, frames_of("to the others")});
   auto first = call(1, 7);
@@ -92,7 +92,7 @@ TEST_F(Receptions, TellCallersTheLastWordsOfWhoHasLeft) {
   EXPECT_EQ(end_of(for_data), HandshakeState::failed);
 }
 
-TEST_F(Receptions, TellThemAlsoToWhoHasCalledBeforeAndWasNotHeard) {
+TEST_F(Receptions, TellLastWordsToEarlierCallers) {
   acceptor.open(member_id(7));
   auto first = call(1, 7);
   for (int i = 0; i < 100; ++i) {
@@ -106,7 +106,7 @@ TEST_F(Receptions, TellThemAlsoToWhoHasCalledBeforeAndWasNotHeard) {
   EXPECT_EQ(heard_on(first.take()), "farewell");
 }
 
-TEST_F(Receptions, BringToItsEndWhatAMemberWasAboutToSay) {
+TEST_F(Receptions, FinishTheMessagesOfClosedMembers) {
   Acceptor other("127.0.0.1", false, key());
   const auto callers = acceptor.open(member_id(7));
   int error = 0;
@@ -147,7 +147,7 @@ TEST_F(Receptions, LimitOfLiveCommunicatorsIsNamed) {
   EXPECT_NE(end.find("-> end communicators"), std::string::npos) << end;
 }
 
-TEST_F(Receptions, DoNotBelieveStrangers) {
+TEST_F(Receptions, RefuseStrangers) {
   const auto callers = acceptor.open(member_id(7));
   int error = 0;
   auto socket = connect(acceptor.address(), false, error);

@@ -92,7 +92,7 @@ TEST(TcpFates, SleepsAtTheEndOfAThread) {
   });
 }
 
-TEST(TcpFates, WhoHasLeftHasEnded) {
+TEST(TcpFates, MembersThatLeftHaveEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     Member member(exchange, 61);
     EXPECT_EQ(member.transport().fate(1 - exchange.rank()), Fate::here);
@@ -109,7 +109,7 @@ TEST(TcpFates, WhoHasLeftHasEnded) {
 }
 
 // Something between the hosts may do that as well.
-TEST(TcpFates, WhoseConnectionEndsMayLive) {
+TEST(TcpFates, MembersWithoutConnectionMayLive) {
   constexpr int descriptors_looked_at = 4096;
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 63, 1s);
@@ -143,7 +143,7 @@ void reset_connections_to(std::string_view address) {
   }
 }
 
-TEST(TcpFates, ResetOfALivingRankDoesNotSayThatItHasEnded) {
+TEST(TcpFates, AResetDoesNotMeanThatARankHasEnded) {
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 67);
     const int other = 1 - exchange.rank();
@@ -165,7 +165,7 @@ TEST(TcpFates, ResetOfALivingRankDoesNotSayThatItHasEnded) {
 }
 
 // A process of its own, which nobody has spoken to before, ends without a word.
-TEST(TcpFates, WhoseProcessIsKilledHasEnded) {
+TEST(TcpFates, KilledProcessesHaveEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     if (exchange.rank() == 1) {  // stands for the process: says where it listens
       std::array<int, 2> said{};
@@ -206,7 +206,7 @@ TEST(TcpFates, WhoseProcessIsKilledHasEnded) {
   });
 }
 
-TEST(TcpFates, ThoseThatAreLeftMeetWithoutAWord) {
+TEST(TcpFates, SurvivorsMeetWithoutMessages) {
   test::on_threads(4, [](Exchange& exchange) {
     Member member(exchange, 71);
     Transport& old = member.transport();

@@ -29,6 +29,7 @@
 #include "tests/collectives/tcp/tcp_wires.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
+#include "tests/support/own_process.hpp"
 #include "tests/support/sanitized.hpp"
 #include "tests/support/threads.hpp"
 #include "topology/base/error.hpp"
@@ -36,6 +37,8 @@
 
 namespace lockstep::tcp {
 namespace {
+
+using test::in_own_process;
 
 constexpr int most_descriptors = 4096;
 
@@ -264,7 +267,7 @@ TEST(TcpFaults, AConnectionThatBreaksBetweenMembersThatLiveIsNamedByBoth) {
 }
 
 // Nothing comes from who has left, whatever had been on its way.
-TEST(TcpFaults, WhatIsWaitedForFromOneThatHasLeftIsNamed) {
+TEST(TcpFaults, WaitingForAMemberThatLeftIsAnError) {
   test::on_threads(2, [](Exchange& exchange) {
     Pair pair(exchange, 47);
     pair.begin(1);
@@ -283,19 +286,33 @@ TEST(TcpFaults, WhatIsWaitedForFromOneThatHasLeftIsNamed) {
   });
 }
 
-// The socket that listens at an address of this process.
-int listening_at(std::string_view address) {
+// Where this process listens, as whoever looks into /proc/net sees it.
+struct Listening {
+  int socket;
+  sockaddr_storage name;
+  socklen_t size;
+};
+std::vector<Listening> listening() {
+  std::vector<Listening> all;
   for (int socket = 3; socket < most_descriptors; ++socket) {
     int listens = 0;
     socklen_t size = sizeof listens;
-    sockaddr_in name{};
-    socklen_t of_name = sizeof name;
+    Listening one{socket, {}, sizeof one.name};
     if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &of_name) == 0 && name.sin_family == AF_INET &&
-        ::inet_ntoa(name.sin_addr) == address)
-      return socket;
+        ::getsockname(socket, reinterpret_cast<sockaddr*>(&one.name), &one.size) == 0)
+      all.push_back(one);
   }
-  return -1;
+  return all;
+}
+
+// The one that does so at an address.
+Listening listening_at(std::string_view address) {
+  for (const Listening& each : listening()) {
+    sockaddr_in name{};
+    std::memcpy(&name, &each.name, sizeof name);
+    if (name.sin_family == AF_INET && ::inet_ntoa(name.sin_addr) == address) return each;
+  }
+  return {.socket = -1};
 }
 
 // The kernel drops calls of a process whose queue is full, as those of a host that is gone.
@@ -305,14 +322,11 @@ TEST(TcpFaults, MemberThatComputesAmongStrangersIsWaitedFor) {
     exchange.barrier("both listen");
     std::vector<Descriptor> strangers;
     if (exchange.rank() == 1) {
-      const int socket = listening_at("127.0.0.72");
-      ASSERT_EQ(::listen(socket, 1), 0);
-      sockaddr_in name{};
-      socklen_t size = sizeof name;
-      ::getsockname(socket, reinterpret_cast<sockaddr*>(&name), &size);
+      const Listening mine = listening_at("127.0.0.72");
+      ASSERT_EQ(::listen(mine.socket, 1), 0);
       for (int i = 0; i < 4; ++i) {
         strangers.emplace_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-        ::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&name), sizeof name);
+        ::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&mine.name), mine.size);
       }
     }
     exchange.barrier("strangers fill its queue");
@@ -335,7 +349,7 @@ TEST(TcpFaults, CallThatIsResetIsMadeAgain) {
     if (exchange.rank() == 0) pair.begin(1);
     exchange.barrier("one has called");
     if (exchange.rank() == 1) {
-      const Descriptor socket(::accept(listening_at("127.0.0.74"), nullptr, nullptr));
+      const Descriptor socket(::accept(listening_at("127.0.0.74").socket, nullptr, nullptr));
       ASSERT_TRUE(socket);
       const linger reset{1, 0};
       ::setsockopt(socket.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
@@ -378,20 +392,12 @@ class Exhausted {
   std::vector<Descriptor> taken_;
 };
 
+// What lowers its limits may not raise them again, so it does that in a process of its own.
 class Descriptors : public testing::Test {
  protected:
   void SetUp() override {
     if (test::sanitized && !test::watched_for_races)
       GTEST_SKIP() << test::lacks("needs a build without UndefinedBehaviorSanitizer, which takes descriptors itself");
-  }
-  // What lowers its limits may not raise them again, so it does that in a process of its own.
-  static void in_own_process(const std::function<void()>& body) {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    const auto run = [&] {
-      body();
-      std::_Exit(HasFailure() ? 1 : 0);
-    };
-    EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
   }
 };
 
@@ -416,7 +422,7 @@ TEST_F(Descriptors, AreMoreThanTheProcessHasAskedForWhereItMayHaveMore) {
   });
 }
 
-TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
+TEST_F(Descriptors, RunningOutIsAnErrorOfTheCaller) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 45);
@@ -435,7 +441,7 @@ TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoNeedsThem) {
 }
 
 // Who calls has one, and who is called has none.
-TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoLetsNobodyIn) {
+TEST_F(Descriptors, RunningOutIsAnErrorOfTheCalledMember) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 49);
@@ -455,24 +461,6 @@ TEST_F(Descriptors, ThatCannotBeHadAreAnErrorOfWhoLetsNobodyIn) {
       exchange.barrier("it is heard");
     });
   });
-}
-
-// Where this process listens, as whoever looks into /proc/net sees it.
-struct Listening {
-  sockaddr_storage name;
-  socklen_t size;
-};
-std::vector<Listening> listening() {
-  std::vector<Listening> all;
-  for (int socket = 3; socket < most_descriptors; ++socket) {
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    Listening one{{}, sizeof one.name};
-    if (::getsockopt(socket, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) == 0 && listens != 0 &&
-        ::getsockname(socket, reinterpret_cast<sockaddr*>(&one.name), &one.size) == 0)
-      all.push_back(one);
-  }
-  return all;
 }
 
 // Connects this often to each of them, says nothing, and waits until the other end of `told` is closed.
@@ -528,7 +516,7 @@ TEST_F(Descriptors, AreNotTakenByStrangers) {
 }
 
 // Who waits for nobody is told no error, and what it has to say is said when it can be.
-TEST_F(Descriptors, ThatAreFreeAgainCarryWhatWasToBeSaid) {
+TEST_F(Descriptors, MessagesGoOutWhenSomeAreFreeAgain) {
   in_own_process([] {
     test::on_threads(2, [](Exchange& exchange) {
       Pair pair(exchange, 51);
@@ -548,7 +536,7 @@ TEST_F(Descriptors, ThatAreFreeAgainCarryWhatWasToBeSaid) {
   });
 }
 
-TEST_F(Descriptors, ThatCannotBeHadShutTheReceptionUntilSomeAreFree) {
+TEST_F(Descriptors, RunningOutClosesTheReceptionUntilSomeAreFree) {
   in_own_process([] {
     Acceptor acceptor("127.0.0.1", false, key());
     const auto callers = acceptor.open(member_id(7));

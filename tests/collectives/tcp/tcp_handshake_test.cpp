@@ -5,7 +5,7 @@
 namespace lockstep::tcp {
 namespace {
 
-TEST(Shaking, TellsWhoWantsWhomForWhat) {
+TEST(Shaking, TellsTheCallerTheMemberAndTheChannel) {
   for (const bool takes : {true, false}) {
     Between wires(1);
     auto caller = Handshake::calling(std::move(wires.one), key(), member_id(3), 5, 2);
@@ -92,7 +92,7 @@ TEST(Shaking, FailsWithAnyBitChanged) {
   }
 }
 
-TEST(Shaking, CannotBeSaidASecondTime) {
+TEST(Shaking, CannotBeReplayed) {
   Said before;
   with_changed([&](const Said& said) { before = said; });
   bool is_used = false;

@@ -59,7 +59,7 @@ struct InPieces {
   Stream to;
 };
 
-TEST(Lane, BringsWhatWasPostedInWhateverPiecesItComes) {
+TEST(Lane, DeliversMessagesThatArriveInPieces) {
   for (unsigned seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
     InPieces<LaneStream> ends(seed);
@@ -111,7 +111,7 @@ TEST_F(OneLane, SaysOfAMessageWithAnotherLengthHowLongBothAre) {
   EXPECT_EQ(got, std::vector<int>(2));
 }
 
-TEST_F(OneLane, KeepsAMessageOfAnotherCallForWhoWantsIt) {
+TEST_F(OneLane, KeepsMessagesOfOtherCalls) {
   send(2, {1, 2, 3});
   std::vector<int> other(3);
   want(1, other);
@@ -137,7 +137,7 @@ TEST_F(OneLane, TakesNothingThatNobodyWants) {
   EXPECT_EQ(got, (std::vector<int>{1, 2, 3}));
 }
 
-TEST_F(OneLane, HearsTheEndBehindWhatCameBefore) {
+TEST_F(OneLane, SeesTheEndAfterTheLastMessage) {
   send(1, {1, 2, 3});
   from.release();
   std::vector<int> got(3);

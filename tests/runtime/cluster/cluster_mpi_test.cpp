@@ -71,7 +71,7 @@ TEST(ClusterOfRanks, MayHaveAChief) {
   w.check_sync();
 }
 
-TEST(ClusterOfRanks, IsTheRanksWhereNobodyNamesIt) {
+TEST(ClusterOfRanks, IsMadeOfTheRanksByDefault) {
   const MultiWorkerMirroredStrategy strategy(session(), quick());
   if (world().size() == 1) {
     EXPECT_EQ(strategy.cluster_resolver(), nullptr);

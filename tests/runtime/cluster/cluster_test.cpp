@@ -46,7 +46,7 @@ TEST(ClusterSpec, TellsItsJobsAndTasks) {
   EXPECT_NE(whole, ClusterSpec({{"chief", {"127.0.0.1:1234"}}}));
 }
 
-TEST(ClusterSpec, IndicesMayHaveGaps) {
+TEST(ClusterSpec, TasksMayHaveGaps) {
   const ClusterSpec sparse(ClusterSpec::Jobs{{"worker", {{1, "worker1:2222"}, {4, "worker4:2222"}}}});
   EXPECT_EQ(sparse.num_tasks("worker"), 2);
   EXPECT_EQ(sparse.task_indices("worker"), (std::vector<int>{1, 4}));
@@ -61,7 +61,7 @@ TEST(ClusterSpec, IsPrintedWithItsJobsInOrder) {
   EXPECT_EQ(out.str(), "ClusterSpec({'ps': ['ps0:2222'], 'worker': ['worker0:2222', 'worker1:2222']})ClusterSpec({})");
 }
 
-TEST(ClusterSpec, WhatIsNotThereIsAnErrorWithWhatIs) {
+TEST(ClusterSpec, ErrorsListTheExistingJobsAndTasks) {
   expect_refused([] { whole.task_address("evaluator", 0); }, "no such job in the cluster: 'evaluator'");
   expect_refused([] { whole.num_tasks("workers"); }, "it has chief, ps, worker");
   expect_refused([] { whole.task_address("worker", 2); }, "its tasks are 0-1");
@@ -72,7 +72,7 @@ TEST(ClusterSpec, WhatIsNotThereIsAnErrorWithWhatIs) {
   expect_refused([] { ClusterSpec(ClusterSpec::Jobs{{"ps", {{-1, "a:1"}}}}); }, "a task -1");
 }
 
-TEST(Roles, WhoLeads) {
+TEST(Roles, TellTheChief) {
   EXPECT_TRUE(is_chief(whole, {"chief", 0}));
   EXPECT_FALSE(is_chief(whole, {"worker", 0}));
   const ClusterSpec workers = {{"worker", {"127.0.0.1:8964", "127.0.0.1:2333"}}};
@@ -88,7 +88,7 @@ TEST(Roles, WhoLeads) {
       "the task id 2 is none of worker, or exceeds its maximum id");
 }
 
-TEST(Roles, WhoTrainsTogether) {
+TEST(Roles, CountTheWorkersThatTrain) {
   const ClusterSpec spec = {{"chief", {"c:1"}}, {"worker", {"w:1", "w:2"}}, {"ps", {"p:1"}}, {"evaluator", {"e:1"}}};
   EXPECT_EQ(worker_count(spec, "chief"), 3);
   EXPECT_EQ(worker_count(spec, "worker"), 3);
@@ -106,7 +106,7 @@ TEST(Roles, WhoTrainsTogether) {
   EXPECT_EQ(worker_count({}, "evaluator"), 1) << "it need not be in the cluster";
 }
 
-TEST(Roles, WhatAStrategyCannotUse) {
+TEST(Roles, RefuseClustersThatAStrategyCannotUse) {
   expect_refused([] { check_roles({{"chief", {"a:1", "a:2"}}}, std::nullopt); }, "at most one 'chief' job");
   expect_refused([] { check_roles({{"evaluator", {"a:1", "a:2"}}}, std::nullopt); }, "at most one 'evaluator' job");
   expect_refused([] { check_roles({{"master", {"a:1"}}}, std::nullopt); }, "disallowed task type 'master'");
@@ -116,7 +116,7 @@ TEST(Roles, WhatAStrategyCannotUse) {
   check_roles({}, std::nullopt);
 }
 
-TEST(SimpleCluster, TellsWhatItWasGiven) {
+TEST(SimpleCluster, ReturnsItsArguments) {
   const ClusterSpec spec = {{"ps", {"ps0:2222", "ps1:2222"}},
                             {"worker", {"worker0:2222", "worker1:2222", "worker2:2222"}}};
   const SimpleResolver ps(spec, Task{"ps", 1}, "grpc", "cloud", {{"GPU", 8}});
@@ -158,7 +158,7 @@ TEST(TfConfig, SaysHowToTalk) {
   EXPECT_EQ(session.master(), "sessionmaster:2222");
 }
 
-TEST(TfConfig, TheProgramMayKnowBetter) {
+TEST(TfConfig, ArgumentsOfTheProgramGoFirst) {
   const auto words = tf_config("{" + two_jobs + R"(, "rpc_layer": "grpc", "task": {"type": "ps", "index": 1}})");
   EXPECT_EQ(TfConfigResolver({.type = "ps", .index = 0}, words).master(), "grpc://ps0:2222");
   const TfConfigResolver other({.type = "worker", .index = 1, .rpc_layer = "test"}, words);
@@ -167,7 +167,7 @@ TEST(TfConfig, TheProgramMayKnowBetter) {
   EXPECT_EQ(TfConfigResolver({.index = 0}, words).task(), (Task{"ps", 0}));
 }
 
-TEST(TfConfig, NumbersAndWordsStandForEachOther) {
+TEST(TfConfig, TakesNumbersAsWords) {
   const TfConfigResolver found({}, tf_config(R"({"cluster": {"123456": ["ps0:2222", "ps1:2222"]},
                                                 "task": {"type": 123456, "index": "1"}})"));
   EXPECT_EQ(found.task(), (Task{"123456", 1}));
@@ -202,7 +202,7 @@ TEST(TfConfig, TheDocumentsExamples) {
   EXPECT_EQ(page.cluster_spec().task_address("ps", 0), "localhost:34567");
 }
 
-TEST(TfConfig, WhatIsWrongIsSaidWithItsPlace) {
+TEST(TfConfig, ErrorsNameThePlace) {
   const std::pair<const char*, const char*> bad[] = {
       {"{", "at line 1, column 2"},
       {"[1]", "is not an object"},
@@ -304,7 +304,7 @@ TEST(Slurm, SeveralTasksOfANodeHavePortsAndGpusOfTheirOwn) {
                  "requested more GPUs per node than available");
 }
 
-TEST(Slurm, WhatDoesNotFitIsRefused) {
+TEST(Slurm, RefusesInconsistentVariables) {
   const auto with = [](const std::string& name, const char* value) {
     Step step = three_nodes;
     if (value == nullptr)

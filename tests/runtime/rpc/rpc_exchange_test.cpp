@@ -5,10 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <future>
 #include <thread>
 
+#include "tests/topology/exchange_cases.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep {
@@ -51,37 +51,20 @@ class RpcExchanges : public testing::Test {
   std::unique_ptr<ExchangeServer> exchange_server_;
 };
 
-Bytes block(int rank) { return Bytes(static_cast<std::size_t>(rank * 7 % 5), static_cast<std::byte>(rank)); }
-
-TEST_F(RpcExchanges, GatherBroadcastAndSplitAsOthersDo) {
+TEST_F(RpcExchanges, GatherBroadcastAndSplit) {
   for (const int size : {1, 2, 3, 5, 8}) {
     expect_good(
         size,
         [](Exchange& exchange) {
-          for (int round = 0; round < 10; ++round) {
-            const auto all = exchange.all_gather("blocks", block(exchange.rank() + round));
-            for (int rank = 0; rank < exchange.size(); ++rank)
-              ASSERT_EQ(all.at(static_cast<std::size_t>(rank)), block(rank + round));
-          }
-          for (int root = 0; root < exchange.size(); ++root)
-            ASSERT_EQ(to_string(exchange.broadcast("word", to_bytes(text("from ", exchange.rank())), root)),
-                      text("from ", root));
-          const int colour = exchange.rank() % 3 == 2 ? -1 : exchange.rank() % 3;
-          for (int again = 0; again < 3; ++again) {
-            const auto part = exchange.split(again == 0 ? colour : 0, -exchange.rank());
-            ASSERT_EQ(part == nullptr, again == 0 && colour < 0);
-            if (!part) continue;
-            const auto ranks = part->all_gather("ranks", Writer().put(exchange.rank()).take());
-            for (std::size_t i = 1; i < ranks.size(); ++i)
-              ASSERT_LT(Reader(ranks[i]).get<int>(), Reader(ranks[i - 1]).get<int>());
-            part->duplicate()->barrier("copy");
-          }
+          test::expect_gathers(exchange, 10);
+          test::expect_broadcasts(exchange);
+          test::expect_splits(exchange);
         },
         text("all of ", size));
   }
 }
 
-TEST_F(RpcExchanges, NameWhoDoesNotCome) {
+TEST_F(RpcExchanges, NameMissingMembers) {
   const auto said = on_members(4,
                                [](Exchange& exchange) {
                                  if (exchange.rank() == 1) std::this_thread::sleep_for(1s);

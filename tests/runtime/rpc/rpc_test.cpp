@@ -29,7 +29,7 @@ void comes_back(const T& value) {
   EXPECT_EQ(decode<T>(encode(value)), value);
 }
 
-TEST(Codec, GivesBackWhatItTook) {
+TEST(Codec, ReadsBackItsValues) {
   comes_back(-7);
   comes_back(1e300);
   comes_back(true);
@@ -43,7 +43,7 @@ TEST(Codec, GivesBackWhatItTook) {
   comes_back(std::tuple(1, std::pair(2.0F, std::string("x")), std::optional<int>()));
 }
 
-TEST(Codec, TakesNoBytesThatMakeNoSense) {
+TEST(Codec, RefusesMalformedBytes) {
   Bytes bytes = encode(std::tuple(std::vector<std::string>{"one", "two"}, Tensor<float>({2}, {1, 2})));
   using All = std::tuple<std::vector<std::string>, Tensor<float>>;
   for (std::size_t length = 0; length < bytes.size(); ++length)
@@ -106,7 +106,7 @@ class Calls : public testing::Test {
   std::unique_ptr<RpcServer> server;
 };
 
-TEST_F(Calls, GiveWhatTheFunctionReturns) {
+TEST_F(Calls, GiveTheResultOfTheFunction) {
   const auto one = client();
   const auto sum = one->call<int>("addition", 2, 40);
   EXPECT_TRUE(sum.is_ok());
@@ -131,7 +131,7 @@ TEST_F(Calls, MayBeManyAtOnceAndLarge) {
   EXPECT_EQ(one->call_blocking<Tensor<float>>("twice", large)[5], 2.F);
 }
 
-TEST_F(Calls, ThatAreWrongSaySo) {
+TEST_F(Calls, WithWrongNamesOrArgumentsAreRefused) {
   const auto one = client();
   const auto said = [&](auto call, Code code) { return refusal([&] { call(); }, code); };
   const auto has = [](const std::string& words, std::string_view part) {
@@ -199,7 +199,7 @@ TEST_F(Calls, ThatNobodyWaitsForAnyMoreAreNotRun) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1500)) << "40 on 4 threads take 2000 ms";
 }
 
-TEST_F(Calls, ThatFailWithManyWordsSayThem) {
+TEST_F(Calls, CarryLongErrors) {
   const auto one = client();
   const std::string words = refusal([&] { one->call_blocking<void>("complain", 20'000); }, Code::remote);
   EXPECT_NE(words.find("xxxx"), std::string::npos) << words;

@@ -93,7 +93,7 @@ TEST(Secrets, OfAUserAreMadeOnce) {
   EXPECT_PRED2(holds, refusal([&] { secret_of_user(home + "/none", environment); }, Code::file), "cannot be read");
 }
 
-TEST(Seals, OpenWhatWasSealedWithTheSameKey) {
+TEST(Seals, OpenWithTheSameKey) {
   ServerSeal server(key_of(1));
   ClientSeal client(key_of(1));
   const Bytes arguments = to_bytes("arguments");
@@ -188,7 +188,7 @@ class Keyed : public testing::Test {
   }
 };
 
-TEST_F(Keyed, ServersAnswerWhoHasTheKey) {
+TEST_F(Keyed, ServersAnswerClientsWithTheKey) {
   const auto server = started(key_of(1));
   const auto client = client_of(*server, key_of(1));
   for (int i = 0; i < 100; ++i) EXPECT_EQ(client->call_blocking<int>("square", i), i * i);

@@ -24,12 +24,14 @@
 
 #include "runtime/rpc/rpc.hpp"
 #include "tests/support/lacks.hpp"
+#include "tests/support/own_process.hpp"
 #include "tests/support/sanitized.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::rpc {
 namespace {
 
+using test::in_own_process;
 using namespace std::chrono_literals;
 
 std::shared_ptr<const Secret> key() { return std::make_shared<const Secret>(Bytes(32, std::byte{1}), "a test"); }
@@ -111,15 +113,6 @@ class Strangers : public testing::Test {
     if (!is_available()) GTEST_SKIP() << test::lacks("needs gRPC");
     if (test::sanitized) GTEST_SKIP() << test::lacks("needs a build without sanitizers, which take memory themselves");
   }
-  // In a process that has used no gRPC, and whose limits nobody else needs.
-  static void in_own_process(const std::function<void()>& body) {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    const auto run = [&] {
-      body();
-      std::_Exit(HasFailure() ? 1 : 0);
-    };
-    EXPECT_EXIT(run(), testing::ExitedWithCode(0), "");
-  }
 };
 
 // Opens connections that send so much and no more, tells how many, and closes them when it is told to.
@@ -138,37 +131,23 @@ void open_connections(const Attacker& self, int number, std::string_view sent) {
   self.tell(0);
 }
 
+// Who say nothing, and who begin to speak: gRPC waits two minutes for the rest.
 TEST_F(Strangers, MoreThanDescriptorsLeaveTheServerListening) {
-  in_own_process([] {
-    constexpr int number = 300;
-    Attacker attacker([](const Attacker& self) { open_connections(self, number, ""); });
-    const rlimit few{256, 256};
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-    const auto server = started();
-    attacker.tell(port_of(*server));
-    EXPECT_EQ(attacker.hear(), number);
-    EXPECT_EQ(answer_of(*server), "49");  // also while they are there
-    attacker.tell(0);
-    EXPECT_EQ(attacker.hear(), 0);
-    EXPECT_EQ(answer_of(*server), "49");
-  });
-}
-
-// gRPC waits two minutes for the rest of what they send.
-TEST_F(Strangers, ThatBeginToSpeakAreBoundedAsWell) {
-  in_own_process([] {
-    constexpr int number = 300;
-    Attacker attacker([](const Attacker& self) { open_connections(self, number, "PRI * HTTP/2.0\r\n"); });
-    const rlimit few{256, 256};
-    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
-    const auto server = started();
-    attacker.tell(port_of(*server));
-    EXPECT_EQ(attacker.hear(), number);
-    EXPECT_EQ(answer_of(*server), "49");
-    attacker.tell(0);
-    EXPECT_EQ(attacker.hear(), 0);
-    EXPECT_EQ(answer_of(*server), "49");
-  });
+  for (const std::string_view sent : {"", "PRI * HTTP/2.0\r\n"}) {
+    in_own_process([sent] {
+      constexpr int number = 300;
+      Attacker attacker([sent](const Attacker& self) { open_connections(self, number, sent); });
+      const rlimit few{256, 256};
+      ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+      const auto server = started();
+      attacker.tell(port_of(*server));
+      EXPECT_EQ(attacker.hear(), number);
+      EXPECT_EQ(answer_of(*server), "49");  // also while they are there
+      attacker.tell(0);
+      EXPECT_EQ(attacker.hear(), 0);
+      EXPECT_EQ(answer_of(*server), "49");
+    });
+  }
 }
 
 // The most memory that this process has had, in MiB.
@@ -339,7 +318,7 @@ TEST_F(Strangers, LargeMessagesAreNotReadWithoutTheKey) {
 }
 
 // Many calls at once, and the window full: all that a client may send before the server has seen its first proof.
-TEST_F(Strangers, AreNotClientsWhoseFirstCallsAreManyAndLarge) {
+TEST_F(Strangers, DoNotIncludeClientsWithManyLargeFirstCalls) {
   constexpr int at_once = 200;
   constexpr int rounds = 2;
   const auto server = started();

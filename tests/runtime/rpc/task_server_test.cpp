@@ -56,7 +56,7 @@ class TaskServers : public testing::Test {
   }
 };
 
-TEST_F(TaskServers, SayWhereTheyAre) {
+TEST_F(TaskServers, TellTheirAddress) {
   std::vector<std::string> lines;
   TaskServerOptions options = quick();
   options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
@@ -169,7 +169,7 @@ TEST_F(TaskServers, AreNotLostWhereAllIsOverWhileTheLeaderIsAsked) {
   gone.set_value();
 }
 
-TEST_F(TaskServers, SayOfTasksThatDoNotComeWhoseHostHasNoAddress) {
+TEST_F(TaskServers, NameMissingTasksWithUnknownHosts) {
   const ClusterSpec both{{"worker", {addresses_[0], "no-such-host.invalid:1"}}};
   Server leader(both, "worker", 0, quick());
   leader.start();
@@ -208,7 +208,7 @@ TEST_F(TaskServers, NameTheTasksOfAnotherCluster) {
       << words;
 }
 
-TEST_F(TaskServers, AnswerHoweverBusyTheirFunctionsAre) {
+TEST_F(TaskServers, AnswerWhileTheirFunctionsAreBusy) {
   Server leader(cluster(), "worker", 0, quick());
   leader.functions().add("sleep", [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); });
   leader.start();
@@ -222,7 +222,7 @@ TEST_F(TaskServers, AnswerHoweverBusyTheirFunctionsAre) {
   ps.join();
 }
 
-TEST_F(TaskServers, NeedSomebodyWhoLeads) {
+TEST_F(TaskServers, NeedALeader) {
   const ClusterSpec nobody{{"ps", {addresses_[0]}}, {"evaluator", {addresses_[1]}}};
   for (const char* job : {"ps", "evaluator"})
     EXPECT_NE(refusal([&] { Server(nobody, job, 0, quick()).join(); }, Code::cluster).find("has no leader"),

@@ -24,7 +24,7 @@ using namespace std::chrono_literals;
 
 using test::refusal;
 
-TEST(Text, JoinsWhatItIsGiven) {
+TEST(Text, JoinsItsArguments) {
   EXPECT_EQ(text("rank ", 3, " of ", std::string("8"), ' ', 2.5), "rank 3 of 8 2.5");
   const std::vector<std::string> parts{"a", "a", "b"};
   EXPECT_EQ(join(parts, ", "), "a, a, b");
@@ -75,7 +75,7 @@ TEST(Text, EscapesControlCharacters) {
   EXPECT_EQ(said, "[rank \\x1b] of \"b\\nERROR\"");
 }
 
-TEST(Text, PrintableHidesWhatWouldSpoilATerminal) {
+TEST(Text, PrintableEscapesControlCharacters) {
   EXPECT_EQ(printable("a\x1b[2J\n\u00e4"), "a\\x1b[2J\\n\\xc3\\xa4");
   EXPECT_EQ(printable(std::string(100, 'x'), 3), "xxx...");
 }
@@ -154,7 +154,7 @@ TEST(Bytes, AHugeLengthAllocatesNothing) {
   refusal([&] { Reader(bytes).get_string(); }, Code::bad_message);
 }
 
-TEST(Errors, SayIdWhatAndHowToMend) {
+TEST(Errors, HaveIdTextAndRemedy) {
   const Error error(Code::bad_setting, "X=1", "say 2");
   EXPECT_STREQ(error.what(), "LOCKSTEP-E002 a LOCKSTEP_ variable has a value that is not allowed: X=1 -> say 2");
   EXPECT_EQ(error.exit(), Exit::usage);
@@ -224,7 +224,7 @@ TEST(Settings, ComeFromDefaultEnvironmentAndProgram) {
   EXPECT_EQ(settings.table(), "/tmp/some table");
 }
 
-TEST(Settings, ABadValueNamesVariableValueAndWhatIsAllowed) {
+TEST(Settings, BadValuesAreNamedWithTheAllowedOnes) {
   for (const char* line :
        {"LOCKSTEP_TIMEOUT=soon", "LOCKSTEP_STALL_WARN=-1", "LOCKSTEP_ALLOW_SINGLETON=yes", "LOCKSTEP_LOG=loud",
         "LOCKSTEP_ALGORITHM=ring", "LOCKSTEP_ALGORITHM=all_reduce:", "LOCKSTEP_ALGORITHM=a:b,", "LOCKSTEP_TABLE=",

@@ -48,7 +48,7 @@ TEST(Cgroup, TheLongestStopCountsInBothVersions) {
   EXPECT_EQ(throttled_us(v1.path().string()), 2500) << "version 1 counts nanoseconds";
 }
 
-TEST(Cgroup, FreeMemoryIsWhatTheSystemAndEveryGroupAboveLeave) {
+TEST(Cgroup, FreeMemoryIsTheLeastOfTheSystemAndAllGroups) {
   const Folder root;
   const auto free = [&] { return free_memory_bytes(root.path().string()); };
   EXPECT_EQ(free(), 0U);

@@ -184,7 +184,7 @@ bool is_open_in_child(int descriptor) {
   return WEXITSTATUS(status) == 1;
 }
 
-TEST(Forked, ChildrenHaveNothingOfWhatIsKeptFromThem) {
+TEST(Forked, ChildrenLackClosedDescriptors) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()), 0);
   keep_from_children(ends[0]);

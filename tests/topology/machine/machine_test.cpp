@@ -57,7 +57,7 @@ TEST(Synthetic, MemoryAtTwoLevelsGivesTheNearerOne) {
   EXPECT_EQ(machine.numas(), 4);
 }
 
-TEST(Synthetic, NonsenseIsRefused) {
+TEST(Synthetic, RefusesNonsense) {
   for (const char* junk :
        {"", "core:4", "nonsense:3 pu:1", "pu:0", "core:-1 pu:1", "package:2 pu:x", "((((", "pu:1 core:2"}) {
     const std::string what = refusal([&] { read_synthetic_machine(junk); }, Code::bad_description);
@@ -65,7 +65,7 @@ TEST(Synthetic, NonsenseIsRefused) {
   }
 }
 
-TEST(Synthetic, WhatHwlocWouldNeverEndOnIsEnded) {
+TEST(Synthetic, HugeDescriptionsEndInTime) {
   const auto begin = std::chrono::steady_clock::now();
   refusal([] { read_synthetic_machine("core:60000 pu:1"); }, Code::bad_description);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 60s);
@@ -289,7 +289,7 @@ TEST(Share, ThreadsOfOneProcessShareMemoryAndLeaveNothingBehind) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Share, WhatKilledMembersLeftIsSweptAndNothingElse) {
+TEST(Share, RemovesOnlyFilesOfKilledMembers) {
   const Folder folder;
   const std::string left = "lockstep-0123456789abcdef0123456789abcdef";
   const std::string held = "lockstep-ffffffffffffffffffffffffffffffff";
@@ -391,7 +391,7 @@ TEST(VisibleGpus, WithoutGpusItSaysWhy) {
   EXPECT_EQ(devices.gpus.empty(), !devices.why_none.empty());
 }
 
-TEST(HangWatchdog, WarnsNamesAndEndsWhatHangs) {
+TEST(HangWatchdog, WarnsAndEndsHangingCalls) {
   std::vector<std::string> lines;
   std::mutex mutex;
   std::latch ended(1);
@@ -410,7 +410,7 @@ TEST(HangWatchdog, WarnsNamesAndEndsWhatHangs) {
       << lines[1];
 }
 
-TEST(HangWatchdog, LeavesAloneWhatComesBack) {
+TEST(HangWatchdog, IgnoresCallsThatReturn) {
   bool ended = false;
   for (const Patience patience : {Patience{10s, 20s}, Patience{0s, 0s}, Patience{0s, 10s}, Patience{10s, 0s}}) {
     const HangWatchdog watch(
