@@ -276,7 +276,7 @@ std::string advice_of(const Comparison& comparison) {
     case Verdict::cannot_tell:
       return text(untold, of_all, ", none of the others slower by more than ", within,
                   cannot_tell > 0 ? ". Measure these with more samples or launches, or allow a larger tolerance."
-                                  : ". Do what their reasons ask for.");
+                                  : ". Follow the reasons of these rows.");
     case Verdict::inconclusive:
       break;
   }

@@ -111,7 +111,7 @@ void ScheduleProver::read(int index, const Location& where, std::vector<Symbolic
                           std::string_view doing) {
   at(index).memories[where.memory].get(where.begin, where.end, pieces);
   for (const SymbolicRange& piece : pieces) {
-    if (piece.value.expression == unset) fail(index, text(doing, " what nobody has set"));
+    if (piece.value.expression == unset) fail(index, text(doing, " elements that nobody has set"));
   }
 }
 

@@ -96,7 +96,8 @@ void ScheduleProver::check_apart(int index, const IntraNodeStep& near, std::size
   }
   const Location given = locate(index, near.from);
   const Location written = locate(index, to);
-  if (written != locate(index, own) && given.overlaps(written)) fail(index, "gives what is written meanwhile");
+  if (written != locate(index, own) && given.overlaps(written))
+    fail(index, "gives elements that are written meanwhile");
 }
 
 // Returns the contributions to a taker's block, one from each member that gives any, in the order of the members.

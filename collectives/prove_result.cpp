@@ -16,7 +16,8 @@ void ScheduleProver::check_piece(int index, std::int64_t begin, std::int64_t end
   const std::int64_t moved = where.begin - begin;
   const Expression tree = expressions_.balanced(first, last);
   for (const SymbolicRange& piece : left_) {
-    if (piece.value.shift + moved != shift) fail(index, text("has at ", piece.begin, " what belongs elsewhere"));
+    if (piece.value.shift + moved != shift)
+      fail(index, text("has at ", piece.begin, " an element that belongs elsewhere"));
     if (!expressions_.holds_exactly(piece.value.expression, first, last))
       fail(index, text("has at ", piece.begin, " not exactly every contribution"));
     if (!expressions_.in_order(piece.value.expression)) proof.in_order = false;

@@ -48,8 +48,8 @@ void StrategyConfig::choose_backend(const std::vector<std::string>& types, bool 
 
 void StrategyConfig::log_choice() const {
   if (choice_.is_requested) return;
-  options_.log.warn(text(describe(), " does not do what communication = ",
-                         to_string(options_.communication.implementation), " says: ", choice_.why));
+  options_.log.warn(text(describe(), " does not follow communication = ",
+                         to_string(options_.communication.implementation), ": ", choice_.why));
 }
 
 CommunicationOptions StrategyConfig::communication_with(const CommunicationOptions& call) {

@@ -12,7 +12,7 @@ namespace {
 // exception unwinds the stack: then the exception tells the reason.
 Error left_behind(const std::string& what, std::string_view how, std::string_view mend) {
   if (std::uncaught_exceptions() == 0) return {Code::usage, text(what, how), mend};
-  return {Code::peer_failed, text(what, " was given up for another error of that member's"),
+  return {Code::peer_failed, text(what, " was cancelled after another error of that rank"),
           "see that rank's own error"};
 }
 
@@ -28,8 +28,8 @@ bool Core::listen() {
     try {
       message = parse_control_message(next->bytes);
     } catch (const Error& error) {
-      throw Error(Code::bad_message, text("what ", identity_.members.name_of(next->peer), " told \"", identity_.name,
-                                          "\" cannot be read: ", error.detail()));
+      throw Error(Code::bad_message, text("a message from ", identity_.members.name_of(next->peer), " to \"",
+                                          identity_.name, "\" cannot be read: ", error.detail()));
     }
     publisher_.notes().heard(next->peer);
     std::visit([&](const auto& one) { hear(next->peer, one); }, message);
@@ -77,7 +77,7 @@ void Core::hear(int peer, const LeaveMessage& message) {
 // Fails this member too. A surviving member tells the reason, since the failed one may have died before it told all.
 void Core::hear(int peer, const SurviveMessage& message) {
   survive_messages_.push_back({peer, message.bytes});
-  fail(cause_of(Error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", message.why),
+  fail(cause_of(Error(Code::peer_failed, text("rank ", peer, " continues with the survivors: ", message.why),
                       "shrink() as well, or end the program")),
        false);
 }

@@ -64,7 +64,7 @@ void FailureState::check(std::string_view name) {
   if (!has_failed()) return;
   if (!was_raised_) raise();
   throw Error(Code::poisoned, text("the communicator \"", name, "\" has failed before: ", reason_->text),
-              "use one that was made before, shrink() it where members have died, or begin anew");
+              "use an older communicator, shrink() this one if members have died, or make a new one");
 }
 
 void FailureState::raise() {

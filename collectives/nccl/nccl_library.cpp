@@ -179,7 +179,7 @@ class NcclLibrary final : public NcclInterface {
 
   bool is_busy(NcclComm* member) override {
     ncclResult_t state = ncclSuccess;
-    check(member, nccl_.get_async_error(comm_of(member), &state), "asking how it is");
+    check(member, nccl_.get_async_error(comm_of(member), &state), "reading its state");
     check(member, state, "an earlier operation");
     auto& mine = static_cast<LoadedNcclComm&>(*member);
     mine.has_finished = mine.is_finishing && state == ncclSuccess;

@@ -90,7 +90,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
     map_buffers(call, peers, true);
     could_map_ = true;
   } catch (const Error& error) {
-    keep_reason("do not map each other's memory on GPUs, so it goes by way of the host", error);
+    keep_reason("cannot map each other's GPU memory, so data goes through the host", error);
   }
   order.forget_peers(call.members());
   try {
@@ -98,7 +98,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
       order.find(peers, member, true, true);
     could_open_ = true;
   } catch (const Error& error) {
-    keep_reason("do not see each other's events on GPUs, so that the host waits for what is in their streams", error);
+    keep_reason("cannot share GPU events, so the host waits for their streams", error);
   }
 }
 

@@ -67,7 +67,7 @@ class PeerFailures {
     bool says_how;
     Clock::time_point at;
     std::string cut = {};  // how its connection ended, if nothing else is known
-    std::string_view remedy = "look at what that process says itself";
+    std::string_view remedy = "see that process's own error";
   };
 
   void find_fate(int peer, PeerStatus& status);

@@ -6,7 +6,7 @@
 namespace lockstep {
 
 std::optional<std::string> why_no_tcp() {
-  return "this build has no OpenSSL, by which members prove to each other who they are";
+  return "this build has no OpenSSL, which members need to authenticate each other";
 }
 
 namespace {

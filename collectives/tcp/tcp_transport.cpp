@@ -289,7 +289,7 @@ void TcpTransport::check_descriptors() {
     });
     if (!lacks_one) continue;
     if (cannot_connect != 0) throw system_error("making a connection to another member", cannot_connect, remedy);
-    throw system_error("letting in other members, who call", cannot_accept, remedy);
+    throw system_error("accepting connections of other members", cannot_accept, remedy);
   }
 }
 

@@ -42,7 +42,7 @@ const UcxFunctions& library();
 // Returns UCX's variables for messages, such as "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
 std::string variables();
 inline constexpr const char* remedy =
-    "check UCX_TLS (which transports it may take) and UCX_NET_DEVICES (which interfaces); UCX_LOG_LEVEL=info shows "
+    "check UCX_TLS (transports) and UCX_NET_DEVICES (interfaces); UCX_LOG_LEVEL=info shows "
     "what "
     "it does";
 

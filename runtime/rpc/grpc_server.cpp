@@ -298,7 +298,7 @@ void RpcServer::add_handler(const std::string& name, const std::string& signatur
                 "use letters, digits, . and _");
   if (!parts_->methods.try_emplace(name, Method{signature, std::move(handler), {}}).second)
     throw Error(Code::usage, text("the rpc server has a function '", printable(name), "' already"),
-                "name it otherwise");
+                "give it another name");
 }
 
 void RpcServer::start() {
@@ -320,7 +320,7 @@ void RpcServer::start() {
   parts_->server = builder.BuildAndStart();
   if (!parts_->server)
     throw Error(Code::system, text("gRPC starts no server at ", printable(parts_->address)),
-                "let GRPC_VERBOSITY=debug say why");
+                "GRPC_VERBOSITY=debug shows the reason");
   parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', parts_->listener->port());
   parts_->listener->start([acceptor = parts_->acceptor.get()](int descriptor) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;

@@ -294,8 +294,8 @@ TEST(Compare, ARowWithoutAVerdictIsNotPassedOver) {
   EXPECT_EQ(comparison.rows.at(0).verdict, Verdict::same);
   EXPECT_EQ(comparison.rows.at(1).verdict, Verdict::inconclusive);
   EXPECT_TRUE(to_text(comparison)
-                  .ends_with("verdict: cannot tell: 1 of 2 rows, none of the others slower by more than 5 %. Do what "
-                             "their reasons ask for.\n"));
+                  .ends_with("verdict: cannot tell: 1 of 2 rows, none of the others slower by more than 5 %. Follow "
+                             "the reasons of these rows.\n"));
 }
 
 TEST(CompareText, IsForPeople) {

@@ -122,7 +122,7 @@ class Nodes(unittest.TestCase):
         self.assertLess(int(measured[2]), 130, "what the link lets through, not what it calls itself")
         code, said = self.info(*two, LOCKSTEP_TRANSPORT="mpi")
         self.assertEqual(code, 0, said)
-        self.assertIn("messages go by MPI: LOCKSTEP_TRANSPORT says so", said)
+        self.assertIn("messages go by MPI: LOCKSTEP_TRANSPORT asks for it", said)
         code, said = self.info(*two, LOCKSTEP_INTERFACE="eth0")
         self.assertEqual(code, 0, said)
         self.assertIn("messages go over TCP", said)

@@ -123,7 +123,7 @@ const std::vector<Case> cases = {
 
     {"one_core", "binding", Grade::slow, "0-3", "4 ranks bound to 1 core while 3 that they may use are idle", 1, 4,
      place(IndexSet::range(0, 3), {0})},
-    {"uneven", "binding", Grade::slow, "0-1", "others have more than they need", 1, 4,
+    {"uneven", "binding", Grade::slow, "0-1", "others have spare cores", 1, 4,
      spoil_all(place({0, 1}, {0}), place({2}, {1}), place({3}, {2, 3}))},
     {"unbound", "binding", Grade::note, "0-1", "--map-by numa", 1, 2, place(first_two, IndexSet::range(0, 3))},
     {"oversubscribed", "cores", Grade::slow, "0-7", "8 ranks on 4 cores", 2, 8, smaller_second_node},

@@ -66,8 +66,8 @@ TEST(Verdict, NamesWhoHasNotCome) {
   EXPECT_EQ(
       all[0],
       "\"world\" of 3 members: ranks 0,2 wait in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and rank 1 is "
-      "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets "
-      "it go on");
+      "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 "
+      "resumes it");
 }
 
 // On two communicators in different orders.
@@ -129,11 +129,10 @@ TEST(Verdict, NamesWhoIsWaitedForInMessages) {
   sends.waited_ms = 5000;
   auto all = verdicts({process_of(0, sends), process_of(1, late(1), "stopped"), process_of(2, late(2))});
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(
-      all[0],
-      "\"world\" of 3 members: rank 0 waits in send of 8 f32 (message 7), for rank 1; and rank 1 is stopped "
-      "(process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets it go "
-      "on");
+  EXPECT_EQ(all[0],
+            "\"world\" of 3 members: rank 0 waits in send of 8 f32 (message 7), for rank 1; and rank 1 is stopped "
+            "(process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 resumes "
+            "it");
   all = verdicts({process_of(0, sends), process_of(1, late(1))});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_NE(all[0].find("; and rank 1 waits for nothing (process 4701 on node-a, "), std::string::npos) << all[0];

@@ -134,7 +134,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
                           [](ReduceOp) { return true; });
   spec.op = *op;
   refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
-            text("--op avg with ", to_string(spec.collective), ", whose ranks combine different numbers of inputs"),
+            text("--op avg with ", to_string(spec.collective), ", where ranks combine different numbers of inputs"),
             "give --op sum");
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };

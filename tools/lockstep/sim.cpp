@@ -106,7 +106,7 @@ void print_simulation(const Scenario& scenario, const SimulationResult& all) {
   std::cout << text(scenario.nodes, " nodes of ", scenario.members, " members, seed ", scenario.seed, ": ",
                     all.messages, " messages, ", all.acts, " turns\n");
   if (scenario.fabric) {
-    std::cout << "A simulation, not a measurement: links are queues, cores take what --fabric says.\n"
+    std::cout << "A simulation, not a measurement: links are queues, and cores have the costs of --fabric.\n"
               << std::right << std::setw(12) << "bytes" << std::setw(14) << "us" << std::setw(14) << "at least"
               << std::setw(8) << "share"
               << "  call\n";

@@ -25,7 +25,7 @@ std::string ranks_words(const IndexSet& ranks) {
 std::string advice_for(const ObservedMember& member) {
   const std::string& state = member.process->state;
   const int process = member.process->process;
-  if (state == "stopped") return text("kill -CONT ", process, " lets it go on");
+  if (state == "stopped") return text("kill -CONT ", process, " resumes it");
   if (state == "traced") return "a debugger holds it";
   if (state == "waiting for the system") return "check the disk, the file system or the driver that it waits for";
   return text("gdb -p ", process, " shows its stack");

@@ -48,7 +48,7 @@ void say_members(const status::ProcessSnapshot& process) {
 const Manual& why_manual() {
   static const Manual manual{
       .name = "why",
-      .one_line = "explain a failed job from the files that its members left",
+      .one_line = "a job failed: name the rank at fault, from the files of LOCKSTEP_DUMP",
       .synopsis = "lockstep why FOLDER|FILE ... [--all]",
       .description =
           R"manual(Reads the files of LOCKSTEP_DUMP=FOLDER, which members leave when a communicator fails. For each

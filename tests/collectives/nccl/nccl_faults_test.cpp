@@ -108,7 +108,7 @@ TEST_F(OwnGpus, AreNotCapturedWhereAGraphWouldBeWrong) {
       try {
         world.on(stream.get()).all_reduce(mine, bit_or);
       } catch (const Error& error) {
-        EXPECT_TRUE(says(error, "a stream that is captured")) << error.what();
+        EXPECT_TRUE(says(error, "a stream under capture")) << error.what();
         EXPECT_TRUE(says(error, is_first ? "the first call of" : "all_reduce of 5000 u32, bit_or")) << error.what();
         ++refused;
       }
@@ -183,7 +183,7 @@ TEST_F(OwnGpus, ThatWaitForAStreamDoSoToTheLimit) {
       request.wait();
     } catch (const Error& error) {
       EXPECT_TRUE(error.code() == Code::stall || error.code() == Code::peer_failed) << error.what();
-      EXPECT_TRUE(says(error, "has not ended for 0.3 s") && says(error, "nccl_faults_test.cpp")) << error.what();
+      EXPECT_TRUE(says(error, "did not end within 0.3 s") && says(error, "nccl_faults_test.cpp")) << error.what();
       ++refused;
     }
     gate.set_value();
