@@ -128,6 +128,7 @@ class Session {
   // process. The library of collectives defines this function.
   std::function<std::unique_ptr<Communicator>(int mine)> members(ThreadMembers threads, CommunicatorOptions options);
 
+  // Is for session_over(), which makes the parts.
   struct Parts;
   explicit Session(std::unique_ptr<Parts> parts);
   // Makes a session without MPI. The session shares ownership of the backend with its communicators.
