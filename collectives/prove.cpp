@@ -11,11 +11,13 @@
 namespace lockstep {
 namespace symbols {
 
+// Ends the proof with the place of the fault: member, round, and repetition of the round.
 void ScheduleProver::fail(int index, std::string_view what) const {
   const MemberState& member = members_[static_cast<std::size_t>(index)];
   throw Fault{text("member ", index, ", round ", member.round, ", lap ", member.lap, ": ", what)};
 }
 
+// Gives each member its own symbol in its input. Other memory is unset, so that reading it is a fault.
 void ScheduleProver::begin_member(int index, const Schedule& schedule) {
   MemberState& member = at(index);
   member.schedule = &schedule;
@@ -40,6 +42,7 @@ void ScheduleProver::begin_member(int index, const Schedule& schedule) {
   ready_.push_back(index);
 }
 
+// Returns the memory and the range of a slice. In place, input and output are one memory.
 Location ScheduleProver::locate(int index, const Slice& slice) const {
   const MemberState& member = members_[static_cast<std::size_t>(index)];
   const std::size_t end = slice.offset + slice.count;
@@ -53,6 +56,7 @@ Location ScheduleProver::locate(int index, const Slice& slice) const {
   return place(Space::output, slice.space == Space::input ? member.as_one->input : member.as_one->output);
 }
 
+// Posts the messages of the member's round. A round within the node stands alone, because it meets all members there.
 void ScheduleProver::post(int index) {
   MemberState& member = at(index);
   const Round& round = round_of(member);
@@ -88,6 +92,7 @@ void ScheduleProver::post(int index) {
     member.sent += static_cast<std::size_t>(member.sends[i].where.end - member.sends[i].where.begin);
 }
 
+// Messages of one round complete in any order. So none may be received into memory that another one uses.
 void ScheduleProver::check_races(int index, std::size_t first_send, std::size_t first_receive) {
   const MemberState& member = at(index);
   std::vector<Location> written;
@@ -107,6 +112,7 @@ void ScheduleProver::check_races(int index, std::size_t first_send, std::size_t 
   }
 }
 
+// Reads symbols; elements that were never written are a fault.
 void ScheduleProver::read(int index, const Location& where, std::vector<SymbolicRange>& pieces,
                           std::string_view doing) {
   at(index).memories[where.memory].get(where.begin, where.end, pieces);
@@ -115,6 +121,7 @@ void ScheduleProver::read(int index, const Location& where, std::vector<Symbolic
   }
 }
 
+// Moves the symbols of one message. The round of both members lasts at least one step longer than its begin.
 void ScheduleProver::match(PostedMessage& send, PostedMessage& receive) {
   MemberState& from = at(send.member);
   MemberState& to = at(receive.member);
@@ -151,6 +158,7 @@ bool ScheduleProver::find_partner(std::vector<PostedMessage>& sends, std::vector
   return true;
 }
 
+// Does the local steps after all messages of the round.
 void ScheduleProver::end_round(int index) {
   MemberState& member = at(index);
   const Round& round = round_of(member);
@@ -163,6 +171,7 @@ void ScheduleProver::end_round(int index) {
   }
 }
 
+// Copies or reduces. Input may not be written, and a target may not overlap a source except as the same range.
 void ScheduleProver::do_local(int index, const LocalStep& local, int lap) {
   const Slice slice = local.target.at(lap);
   if (slice.count == 0) return;
@@ -188,6 +197,8 @@ void ScheduleProver::do_local(int index, const LocalStep& local, int lap) {
   }
 }
 
+// Combines two ranges piece by piece. Elements must have the same position in the members' data, and no contribution
+// may be counted twice.
 void ScheduleProver::reduce(int index, const Location& target, const Location& left, const Location& right) {
   read(index, left, left_, "reduces");
   read(index, right, right_, "reduces");
@@ -211,6 +222,7 @@ void ScheduleProver::reduce(int index, const Location& target, const Location& l
   }
 }
 
+// A member that is not done when nothing can advance waits for ever.
 void ScheduleProver::check_deadlock() const {
   for (int i = 0; i < problem_.size; ++i) {
     const MemberState& member = members_[static_cast<std::size_t>(i)];
@@ -222,6 +234,7 @@ void ScheduleProver::check_deadlock() const {
   }
 }
 
+// Advances members until none can. Their order does not matter, since messages of a pair match in the order of posting.
 Proof ScheduleProver::run() {
   Proof proof;
   while (!ready_.empty()) {
