@@ -38,7 +38,7 @@ std::vector<std::string> names_for(Collective collective) {
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
   const auto near = nearest(word, names);
-  return text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", "));
+  return text(near ? text("did you mean ", *near, "? ") : "", "choose from ", join(names, ", "));
 }
 
 [[noreturn]] void refuse(std::string_view what, std::string_view mend) { throw Error(Code::bad_setting, what, mend); }

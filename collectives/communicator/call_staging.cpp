@@ -149,7 +149,7 @@ void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& ori
                        each.where.on_device() ? text("the memory of GPU ", each.where.device)
                                               : std::string("memory that all members took together"),
                        " when it was planned, and is not there any more: it was freed"),
-                  "keep the buffers of a plan as long as it is started, or plan anew on all members");
+                  "keep the buffers of a plan as long as it is started, or plan again on all members");
     });
   }
 }

@@ -59,7 +59,7 @@ ChosenNetwork intent_of(const Session& session, bool survives) {
   if (!must && !survives && topology.node_count() == 1) return {{}, "all are on one node"};
   if (!must && !survives && all_have_fabric(topology)) return {{}, "all nodes have a network that is faster than TCP"};
   if (const auto why_not = why_no_tcp()) {
-    if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build anew, or take LOCKSTEP_TRANSPORT=mpi");
+    if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build again, or set LOCKSTEP_TRANSPORT=mpi");
     return {{}, *why_not};
   }
   const std::string interface = session.settings().interface();

@@ -11,7 +11,7 @@ std::optional<std::string> why_no_tcp() {
 
 namespace {
 
-[[noreturn]] void refuse() { throw Error(Code::usage, *why_no_tcp(), "install libssl-dev and build anew"); }
+[[noreturn]] void refuse() { throw Error(Code::usage, *why_no_tcp(), "install libssl-dev and build again"); }
 
 }  // namespace
 

@@ -18,7 +18,7 @@ void refuse_what_gpus_have_not(const std::vector<std::string>& baselines) {
   for (const std::string& each : baselines) {
     if (each.starts_with("file:") || std::ranges::find(known, each) != known.end()) continue;
     throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
-                "there is nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
+                "choose from nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
   }
 }
 

@@ -143,7 +143,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
       if (fits(static_cast<ReduceOp>(i))) names.emplace_back(to_string(static_cast<ReduceOp>(i)));
     }
     throw Error(Code::usage, text(to_string(spec.op), " of ", to_string(spec.type), " has no meaning"),
-                text("for ", to_string(spec.type), " there is ", join(names, ", ")));
+                text("for ", to_string(spec.type), " choose from ", join(names, ", ")));
   }
   const std::string order = parsed.value("order").value_or("fast");
   refuse_if(order != "fast" && order != "reproducible", text("there is no order \"", printable(order), "\""),

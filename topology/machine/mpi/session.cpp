@@ -214,7 +214,7 @@ void Session::Parts::guard_singleton() const {
   throw Error(Code::singleton,
               text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
                    mpi_version(), ") sees one"),
-              text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 goes on as a world of one"));
+              text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 continues as a world of one"));
 }
 
 void Session::Parts::connect(MPI_Comm comm) {
