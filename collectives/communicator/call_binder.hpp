@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks and plans requests.
+//
+// A CommunicatorCore owns it. One thread at a time uses it. All members bind the same calls, so a plan needs no
+// message.
 #pragma once
 
 #include <cstdint>

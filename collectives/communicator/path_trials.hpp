@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds the faster of two paths for calls of members on several nodes: NCCL alone, or levels.
+//
+// A GpuPath owns it. Members time their calls and agree on the times, so all switch to the faster path in the same
+// call.
 #pragma once
 
 #include <cstdint>

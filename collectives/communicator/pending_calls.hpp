@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the calls of a communicator that are under way.
+//
+// A CommunicatorCore owns it. A Request refers to its call by a handle: the number of a slot, and a generation that
+// tells it from later calls in that slot.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the first failure of a communicator, and raises it in the program.
+//
+// A Core owns it. Only the first failure counts: it is sent to the other members once, and every later call throws it.
 #pragma once
 
 #include <atomic>

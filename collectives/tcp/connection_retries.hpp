@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which connections that could not be made are tried again, and when.
+//
+// PeerConnections owns it. It only decides; PeerConnections starts the connections.
 #pragma once
 
 #include <array>
