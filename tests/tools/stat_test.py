@@ -202,7 +202,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(len(os.listdir(folder)), RANKS)
         code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", trace])
         self.assertEqual((code, err), (0, ""))
-        self.assertRegex(out, r"^4500 calls in 3 accounts\n")
+        self.assertRegex(out, r"^4500 calls in 3 files\n")
         self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to arrive at \d+ of 1500 calls, and the others waited \S+ \S+ for it, "
                               r"most in all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
         with open(trace) as file:
@@ -250,7 +250,7 @@ class BadInput(unittest.TestCase):
         line = {"lockstep_timeline": 1, "host": "a", "process": 7, "program": "p", "name": "world", "rank": 0, "size": 1, "order": 0, "id": 1, "dropped": 0,
                 "texts": [], "calls": []}
         for verb, end, right, said in (("why", ".json", book, r'"w\x1b[2J\nd" rank 0 of 1, process 7 (p) on node\x1b[2J\na'),
-                                       ("timeline", ".timeline", line, "0 calls in 1 accounts")):
+                                       ("timeline", ".timeline", line, "0 calls in 1 file")):
             with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
                 strange = [os.path.join(folder, f"lockstep-{name}{end}") for name in ("a-junk", "b-pipe", "c-folder", "z\x1b[2J\n-empty")]
                 for path, content in ((strange[0], "junk"), (strange[3], ""), (os.path.join(folder, f"lockstep-m-right{end}"), json.dumps(right))):

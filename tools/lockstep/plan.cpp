@@ -87,6 +87,7 @@ std::string_view written(Enum value) {
 
 bool is_planned(Collective collective) { return collective != Collective::exchange; }
 
+// Returns the only word of the command line as a collective.
 Collective collective_of(const ParsedOptions& parsed) {
   refuse_if(parsed.words().empty(), "no collective is named",
             "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
@@ -127,6 +128,7 @@ DataType type_of(const ParsedOptions& parsed) {
   return *type;
 }
 
+// Sets the operation and the order of a reduction. Refuses those that the type does not have.
 void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
   if (!op)
@@ -154,6 +156,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   spec.commutes = !parsed.has("ordered");
 }
 
+// Counts are those of a block, or of the whole buffer for collectives without blocks.
 Spec spec_of(const ParsedOptions& parsed, int size) {
   Spec spec{.collective = collective_of(parsed), .type = type_of(parsed)};
   spec.element_bytes = size_of(spec.type);
@@ -171,6 +174,7 @@ Spec spec_of(const ParsedOptions& parsed, int size) {
   return spec;
 }
 
+// Takes the algorithm from the command line first, then from the settings.
 PlannerOptions planner_options(const ParsedOptions& parsed, const Settings& settings, Collective collective,
                                const Topology& topology) {
   PlannerOptions all{.algorithm = settings.algorithm()};

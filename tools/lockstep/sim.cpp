@@ -30,6 +30,7 @@ using bench::SimulationResult;
 constexpr int most_simulated_members = 4096;
 constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;  // of all members' buffers in a call
 
+// Builds the scenario from the options, and refuses one that is too large for this process's memory.
 Scenario scenario_of(const ParsedOptions& parsed) {
   Scenario scenario;
   scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_simulated_members, 2));
@@ -102,6 +103,7 @@ void say_ends(const SimulationResult& all) {
                       format_duration(group.last), ": ", group.words, "\n");
 }
 
+// Prints the end of each member, equal ends together, and the time of each call with a fabric.
 void print_simulation(const Scenario& scenario, const SimulationResult& all) {
   std::cout << text(scenario.nodes, " nodes of ", scenario.members, " members, seed ", scenario.seed, ": ",
                     all.messages, " messages, ", all.acts, " turns\n");
@@ -149,6 +151,7 @@ Exit wrong(const Scenario& scenario, const std::string& what) {
   return Exit::wrong_data;
 }
 
+// Runs one scenario for each seed. The first wrong one is made smaller, and printed with the commands that repeat it.
 Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   ProgressLine line(speaks());
   EndCounts count;

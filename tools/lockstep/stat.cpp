@@ -22,6 +22,7 @@
 namespace lockstep::command {
 namespace {
 
+// Parses a process id.
 int process_in(const std::string& word) {
   int process = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), process);
@@ -31,6 +32,7 @@ int process_in(const std::string& word) {
   return process;
 }
 
+// Reads a process's status file. Throws Error usage if there is no process or no communicator.
 status::ProcessSnapshot look(int process) {
   if (::kill(process, 0) != 0 && errno == ESRCH)
     throw Error(Code::usage, text("there is no process ", process),
@@ -40,6 +42,7 @@ status::ProcessSnapshot look(int process) {
               "name a process that has made one; `lockstep stat` without an id lists those of this host");
 }
 
+// Returns the rate of a communicator whose calls advance between the two samples, or else its wait.
 std::string standing(const status::CommunicatorSnapshot& now, const status::CommunicatorSnapshot* before,
                      double seconds) {
   if (now.failure.empty() && before != nullptr && now.started > before->started) {
@@ -50,6 +53,7 @@ std::string standing(const status::CommunicatorSnapshot& now, const status::Comm
   return status::standing(now);
 }
 
+// Prints a process and a line for each of its communicators.
 void print_process(const status::ProcessSnapshot& now, const status::ProcessSnapshot& before, double seconds) {
   std::cout << text("process ", now.process, " (", now.program, ") on ", now.host, ", ", now.state, "\n");
   for (const status::CommunicatorSnapshot& seen : now.communicators) {
@@ -76,6 +80,7 @@ void say_unseen(const std::vector<status::ProcessSnapshot>& now,
   }
 }
 
+// Skips a process that has ended meanwhile, unless the user named it.
 std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes, bool are_named) {
   std::vector<status::ProcessSnapshot> all;
   for (const int process : processes) {

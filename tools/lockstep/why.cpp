@@ -79,8 +79,8 @@ Exit run_why(const ParsedOptions& parsed) {
   tell_apart(processes);
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";
-  std::cout << (all.empty() ? "nothing had failed, and no member waited\n"
-                            : "So it was when they failed; processes may have ended since.\n");
+  std::cout << (all.empty() ? "no communicator had failed, and no member was waiting\n"
+                            : "This was the state at the failure; processes may have ended since.\n");
   if (parsed.has("all")) std::ranges::for_each(processes, say_members);
   return Exit::well;
 }
