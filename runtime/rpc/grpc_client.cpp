@@ -34,6 +34,7 @@ struct PendingCall {
   std::promise<detail::Reply> promise{};
 };
 
+// Turns gRPC's status into an error. Its text may come from another process, so it is made printable.
 Error error_of(const grpc::Status& status, const std::string& what, Duration timeout) {
   constexpr std::size_t most_words = 4000;
   const std::string said = printable(status.error_message(), most_words);
@@ -91,6 +92,7 @@ struct Client::Parts {
         channel(std::move(over)),
         seal(as.key ? std::make_unique<detail::ClientSeal>(as.key) : nullptr) {}
 
+  // Makes new contexts, which gRPC allows for one attempt only. The first contact may wait for the server to start.
   void set_contexts(PendingCall& call) const {
     for (auto* const each : {&call.asking, &call.context}) {
       *each = std::make_unique<grpc::ClientContext>();
