@@ -70,6 +70,8 @@ void CallStaging::log_mapping_failure() const {
   members_.exchange().log().warn(text("members of \"", members_.options().name, "\" ", room->gpus()->take_reason()));
 }
 
+// Adds copies in and back for strided data, and for GPU data that the members cannot use in place. Input and output in
+// one buffer share the staging memory.
 void CallStaging::stage(BoundCall& bound_call, const CallRequest& request) const {
   if (can_keep_order(request, *bound_call.call.plan) && request.input.contiguous() && request.output.contiguous()) {
     bound_call.keeps_order = bound_call.stream && gpu::backend() != nullptr;

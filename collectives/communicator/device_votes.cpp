@@ -28,6 +28,7 @@ std::uint64_t bits_of(int from, int to, std::size_t bytes) {
 
 }  // namespace
 
+// Makes the plan of the vote: a small all_reduce that stands for the voted call in agreements and errors.
 std::shared_ptr<const Plan> DeviceVotes::plan_for(const Spec& spec, std::string_view name, PlanChoice vote) {
   constexpr std::size_t kept = 1024;
   const auto key = std::pair(hash(signature_of(spec)), vote.number());

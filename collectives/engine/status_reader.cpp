@@ -303,6 +303,7 @@ std::vector<int> processes() {
   return all;
 }
 
+// Returns the processes that share a communicator with these.
 std::vector<int> relatives(const std::vector<CommunicatorSnapshot>& communicators) {
   std::vector<int> all;
   for_each_process([&](int process) {
@@ -340,6 +341,7 @@ std::string standing(const CommunicatorSnapshot& seen) {
               waits);
 }
 
+// Describes the awaited members on this host. It takes at most 50 ms, because a waiting call asks for it.
 std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
   constexpr std::size_t most = 3;
   constexpr std::chrono::milliseconds longest{50};

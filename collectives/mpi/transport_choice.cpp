@@ -48,6 +48,7 @@ bool all_go_on(Exchange& exchange) {
   return std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
 }
 
+// Applies the table of docs/node.md. All members get the same choice, since they have the same topology and settings.
 ChosenNetwork intent_of(const Session& session, bool survives) {
   const Topology& topology = session.topology();
   const std::string& wanted = session.settings().transport();
@@ -103,6 +104,8 @@ const std::string& host_of(const Session& session) {
 
 }  // namespace
 
+// Opens the sockets, lets every member reach the next one, and measures the network. One failure makes all use MPI, or
+// is an error if TCP was asked for.
 TransportChoice::TransportChoice(Session& session) {
   Exchange& exchange = session.exchange();
   ChosenNetwork intent = intent_of(session, session.settings().transport() == "auto" && all_go_on(exchange));
