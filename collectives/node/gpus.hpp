@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds and maps the GPU memory of other processes of the node. Every member reads and writes the others' data there as
 // its own. The members share a numbering of GPUs: a GPU's number is its position in the list of those that all see.
+//
+// The room owns it. Mappings stay from call to call, because opening one takes as long as many copies.
 #pragma once
 
 #include <algorithm>

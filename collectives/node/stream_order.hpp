@@ -3,6 +3,8 @@
 // launches or copies queues that behind the marks of members with memory that it uses, and marks its end. The others
 // queue their later work behind that. The room's steps ensure that an event is recorded before others wait for it, and
 // recorded anew only after they have queued their waits.
+//
+// A NodeCollective owns it with its other forms for GPUs (GpuForms).
 #pragma once
 
 #include <string_view>
