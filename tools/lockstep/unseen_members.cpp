@@ -55,7 +55,8 @@ std::string words_of(const MemberSnapshot& member) {
 
 }  // namespace
 
-// Returns the members whose process was not read, as the members here know them. The knowledge of several members is merged.
+// Returns the members whose process was not read, as the members here know them. The knowledge of several members is
+// merged.
 std::map<int, MemberSnapshot> unseen_members(const ObservedGroup& group) {
   std::map<int, MemberSnapshot> all;
   for (const auto& [rank, member] : group.members) {
