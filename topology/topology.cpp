@@ -84,7 +84,7 @@ Topology Topology::among(std::span<const int> ranks) const {
 }
 
 void Topology::check_place(const Place& place) const {
-  require(is_index(parts_.machines, place.machine), text("a place on machine ", place.machine, ", which is not there"));
+  require(is_index(parts_.machines, place.machine), text("a place on unknown machine ", place.machine));
   const MachineShape& machine = at(parts_.machines, place.machine);
   require(!place.pus.empty(), "a place without a hardware thread");
   require(place.pus.ranges().back().last < static_cast<int>(machine.pus.size()),
@@ -110,7 +110,7 @@ void Topology::check() const {
   std::vector<bool> used(parts_.nodes.size());
   for (int rank = 0; rank < size(); ++rank) {
     const Member& each = member(rank);
-    require(is_index(parts_.nodes, each.node), text("rank ", rank, " is on node ", each.node, ", which is not there"));
+    require(is_index(parts_.nodes, each.node), text("rank ", rank, " is on unknown node ", each.node));
     require(is_index(parts_.places, each.place), text("rank ", rank, " has no place"));
     require(place_of(rank).machine == node(each.node).machine, text("rank ", rank, " has a place of another machine"));
     used.at(static_cast<std::size_t>(each.node)) = true;

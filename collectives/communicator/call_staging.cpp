@@ -150,7 +150,7 @@ void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& ori
                        to_string(bound_call.call.plan->spec.collective), " at ", place(origin), " was in ",
                        each.where.on_device() ? text("the memory of GPU ", each.where.device)
                                               : std::string("memory that all members took together"),
-                       " when it was planned, and is not there any more: it was freed"),
+                       " when it was planned, and was freed since"),
                   "keep the buffers of a plan as long as it is started, or plan again on all members");
     });
   }

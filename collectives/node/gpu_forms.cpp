@@ -50,8 +50,7 @@ void locate_buffers(CallContext& call) {
   if (call.plan().output_count > 0) call.devices.output = gpu::where(call.output).device;
   const auto refuse = [](std::string_view which, int device) {
     throw Error(Code::usage,
-                text("its ", which, " was in the memory of GPU ", device,
-                     " when it was started, and is not there any more: it was freed"),
+                text("its ", which, " was in the memory of GPU ", device, " when it was started, and was freed since"),
                 "keep the buffers of a call until it has been waited for");
   };
   const BufferDevices& then = call.call->devices;
