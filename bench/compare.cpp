@@ -350,7 +350,7 @@ Comparison compare(const BenchRun& a, const BenchRun& b, const CompareOptions& o
     return comparison;
   }
   comparison.refusal = comparison.rows.front().refusal;
-  comparison.refusal->reason = text("no row bears a verdict, the first because ", comparison.refusal->reason);
+  comparison.refusal->reason = text("no row has a verdict, the first because ", comparison.refusal->reason);
   return comparison;
 }
 

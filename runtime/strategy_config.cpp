@@ -58,7 +58,7 @@ CommunicationOptions StrategyConfig::communication_with(const CommunicationOptio
   const bool differs = wished != CommunicationImplementation::automatic && wished != mine.implementation;
   if (differs && !warned_.exchange(true))
     options_.log.warn(text(describe(), ": a call asks for communication = ", to_string(wished),
-                           ", which is for StrategyOptions to say; it goes by ", to_string(mine.implementation)));
+                           ", which only StrategyOptions can select; this call uses ", to_string(mine.implementation)));
   return mine.merged(call);
 }
 

@@ -119,7 +119,7 @@ void GpuPath::decide_as(DeviceCall& given, const DeviceCall& earlier_call, const
     throw Error(
         Code::usage,
         text("on \"", members_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",
-             "to go by NCCL is elsewhere now, at ", place(origin)),
+             "to use NCCL is elsewhere now, at ", place(origin)),
         "keep it in that memory, or plan the call again on all members");
   call.choose(earlier.path);
 }

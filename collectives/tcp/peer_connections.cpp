@@ -166,7 +166,7 @@ std::optional<OpenedConnection> PeerConnections::advance(int socket) {
     fail(key.peer, key.channel, error);
   } else {
     links.states[key.channel] = ConnectionState::over;
-    failures_.lose(key.peer, "it ended while a connection was being made, or has another key", 0);
+    failures_.lose(key.peer, "it exited while a connection was being made, or has another key", 0);
   }
   return std::nullopt;
 }

@@ -146,7 +146,7 @@ void PeerFailures::explain_cut() {
   }
   constexpr int a_moment_ms = 20;  // a process closes its connections a little before the system reports its end
   if (status.fate == Fate::ended || (process && process->has_ended(a_moment_ms))) {
-    loss_->cause = text(name, " is gone: its process has ended, or was ended");
+    loss_->cause = text(name, " is gone: its process has exited or was killed");
     return;
   }
   const std::string address = to_text(members_.address_of(number));

@@ -36,8 +36,8 @@ void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines,
   if (const nccl::NcclInterface* const library = nccl::library()) run.machine.push_back({"nccl", library->version()});
   if (has("nccl") && !bench_options.against_nccl)
     run.settings.push_back({"left out",
-                            "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
-                            "NCCL_MULTI_RANK_GPU_ENABLE permits it"});
+                            "nccl: not found, or ranks share a GPU, which needs NCCL 2.30 and "
+                            "NCCL_MULTI_RANK_GPU_ENABLE"});
 }
 
 }  // namespace lockstep::command
