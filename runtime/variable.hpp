@@ -335,5 +335,5 @@ std::string Variable<T>::to_string() const {
 
 }  // namespace lockstep
 
-#include "runtime/update.hpp"            // what strategies do with variables
+#include "runtime/update.hpp"            // functions of strategies on variables
 #include "runtime/variable_changes.hpp"  // how replicas agree on a change

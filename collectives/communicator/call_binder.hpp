@@ -38,7 +38,7 @@ class CallBinder {
   // Checks a call without planning it.
   void check(const CallRequest& request);
 
-  // Returns the GPU in whose memory tensors should be packed, or gpu::MemoryLocation::host. Members may differ. For
+  // Returns the GPU that should hold packed tensors, or gpu::MemoryLocation::host. Members may differ. For
   // `host`, tensors are packed in host memory, which is pinned if a tensor is on a GPU.
   int packing_device(const CallRequest& whole, std::span<const CallRequest> tensors);
   // Returns memory for packed tensors: of that GPU, or of the host if it is gpu::MemoryLocation::host, pinned for GPUs.

@@ -38,7 +38,7 @@ class PendingCalls {
   // valid. test() returns true if the call is complete.
   bool test(CallHandle handle, Origin origin, bool& over);
   void wait(CallHandle handle, Origin origin, bool& over);
-  // Gives up a call whose Request was destroyed before it was waited for.
+  // Gives up a call if its Request was destroyed before it was waited for.
   void drop(CallHandle handle) noexcept;
 
   // Takes a slot for a call. The caller starts the call there, and waits for it or releases the slot.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells what an operation waits for: its position, the members, and earlier operations.
+// Describes the wait of an operation: its position, the members, and earlier operations.
 #include <algorithm>
 
 #include "collectives/engine/runner.hpp"

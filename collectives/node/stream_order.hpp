@@ -18,7 +18,7 @@ namespace lockstep::node {
 // True if the member launches or copies when GPUs work on all members' buffers.
 bool works_on_gpus(const Spec& spec, int member);
 
-// Throws Error peer_failed if the member, or another one after a failure, is dead; `detail` tells what failed.
+// Throws Error peer_failed if the member, or another one after a failure, is dead; `detail` names the failed action.
 void throw_if_dead(const Room& room, int member, std::string_view detail);
 // Returns the result of `find`, which looks up something of another member. If that fails because a process has ended,
 // throws Error peer_failed with the rank of the dead one.
@@ -72,7 +72,7 @@ class StreamOrder {
   };
 
   const CallContext* call_ = nullptr;
-  int device_ = -1;                       // the GPU whose stream the call uses
+  int device_ = -1;                       // the GPU of the call's stream
   gpu::Stream stream_ = nullptr;          // the program's stream, or this member's own
   gpu::DeviceEvent* before_ = nullptr;    // marks the earlier work in the stream; null: there is nothing to wait for
   gpu::DeviceEvent* done_ = nullptr;      // marks the end of this member's work for the call

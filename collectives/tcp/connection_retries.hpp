@@ -40,7 +40,7 @@ class ConnectionRetries {
     std::array<bool, channel_count> channels{};
     bool is_given_up = false;
   };
-  // Returns the connections whose time has come, and forgets them. It allocates only if there are any.
+  // Returns the connections that are due, and forgets them. It allocates only if there are any.
   std::vector<DueRetry> take_due();
   // Returns the errno of a lack of descriptors that has lasted for more than a second, or 0.
   int lasting_shortage() const;
