@@ -200,7 +200,7 @@ std::size_t count_verdicts(const Comparison& comparison, Verdict verdict) {
                                                 [&](const ComparedRow& row) { return row.verdict == verdict; }));
 }
 
-// One slower row makes the run slower, whatever the others are.
+// One slower row makes the run slower.
 Verdict verdict_of(const Comparison& comparison) {
   if (count_verdicts(comparison, Verdict::slower) > 0) return Verdict::slower;
   const std::size_t inconclusive = count_verdicts(comparison, Verdict::inconclusive);

@@ -221,7 +221,7 @@ Planner::AlgorithmChoice Planner::choose_forced(const Spec& spec, const std::str
           .narrow = found->narrow};
 }
 
-// Takes the first row of the table that fits the call and whose algorithm may do it.
+// Takes the first row of the table that fits the call, if its algorithm may do the call.
 std::optional<Planner::AlgorithmChoice> Planner::choose_measured(const Spec& spec) {
   const std::uint64_t bytes = common_bytes(spec, facts_.size);
   for (const TableRow& row : table_) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the votes of the members on a call, and names the members whose requests do not fit.
+// Counts the votes of the members on a call, and names the members with requests that do not fit.
 #include "collectives/communicator/device_votes.hpp"
 
 #include "collectives/communicator/gpu_wait.hpp"

@@ -11,7 +11,7 @@
 
 namespace lockstep::nccl {
 
-// Returns memory whose deleter drops the block. It keeps this object alive.
+// Returns memory with a deleter that drops the block and keeps this object alive.
 std::shared_ptr<std::byte> RegisteredMemory::add(std::byte* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   all_.push_back({++last_, memory, bytes, nullptr});

@@ -20,7 +20,7 @@ struct HandshakeChallenge {
   HandshakeNonce nonce;
 };
 
-// Is the caller's answer: who calls whom, for which channel, and a MAC over both nonces and all of that.
+// Is the caller's answer: both ranks, the channel, and a MAC over these and both nonces.
 struct CallerProof {
   MemberId from;
   std::uint32_t to_rank;

@@ -189,7 +189,7 @@ void TcpTransport::watch_peers(LaneRound& round) {
   for (const int each : round.peers) connections_.connect(each, control_channel, true);
 }
 
-// Returns the descriptors whose events end a sleep; empty if there is a message to handle already.
+// Returns the descriptors that end a sleep; empty if there is a message to handle already.
 std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {
   const std::lock_guard lock(mutex_);
   if (control_.has_next()) return {};

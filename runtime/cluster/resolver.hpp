@@ -51,7 +51,7 @@ struct TaskOverride {
 // Returns a cluster that the program gives.
 class SimpleResolver : public Resolver {
  public:
-  // Describes a cluster whose jobs and task the program gives.
+  // Describes a cluster that the program gives.
   explicit SimpleResolver(ClusterSpec spec, std::optional<Task> task = std::nullopt, std::string rpc_layer = "grpc",
                           std::string environment = {}, std::map<std::string, int> num_accelerators = {});
   ClusterSpec cluster_spec() const override { return spec_; }

@@ -54,7 +54,7 @@ po::options_description describe(const Manual& manual) {
   return all;
 }
 
-// True for options such as --json, whose file may be left out.
+// True for options such as --json, which may be without a file.
 bool is_option_with_file(const Manual& manual, const std::string& word) {
   return std::ranges::any_of(manual.options, [&](const Option& option) {
     return option.value == "[FILE]" && word == text("--", option.name);
@@ -70,7 +70,7 @@ bool names_file(const Manual& manual, const std::string& option, const std::stri
   return true;
 }
 
-// Inserts "-" after each option whose file is left out.
+// Inserts "-" after each option that is given without its file.
 std::vector<std::string> with_files(const Manual& manual, const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < arguments.size(); ++i) {

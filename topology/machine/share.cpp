@@ -160,7 +160,7 @@ bool can_open(const BeaconReport& beacon) {
   return read_it && token == beacon.token;
 }
 
-// Returns the lowest rank whose beacon this rank can open. It names the node, since sharing is an equivalence.
+// Returns the lowest rank with a beacon that this rank can open. It names the node, since sharing is an equivalence.
 int lowest_shared(const std::vector<BeaconReport>& all, int me) {
   const BeaconReport& mine = all.at(static_cast<std::size_t>(me));
   for (int rank = 0; rank < me; ++rank) {
