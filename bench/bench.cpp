@@ -115,7 +115,7 @@ void note_ceilings(const Ceilings& ceilings, BenchRun& run) {
     if (value > 0) run.limits.push_back({what, text(value)});
   };
   note("message to a neighbour or barrier, us", ceilings.message_us);
-  note("reading what a neighbour wrote, GB/s", ceilings.read);
+  note("reading data of a neighbour, GB/s", ceilings.read);
   note("link of a node, GB/s each way", ceilings.link);
 }
 

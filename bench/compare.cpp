@@ -52,6 +52,7 @@ std::string name_of(const BenchRun& run) {
       text(run.version, run.commit.empty() ? "" : " ", run.commit, run.started.empty() ? "" : ", ", run.started));
 }
 
+// Returns all processors of the run, because nodes may differ.
 std::string cpu_of(const BenchRun& run) {
   std::vector<std::string> all;
   for (const Fact& fact : run.machine) {
@@ -88,7 +89,7 @@ std::optional<Refusal> refusal_of_rows(std::span<const Row* const> rows, const s
   for (const Row* row : rows) {
     if (row->check.wrong > 0 || !row->check.ranks_equal) {
       return Refusal{.reason = text("the ", run, " run has wrong results here"),
-                     .remedy = "Mend the results first: the speed of a wrong one means nothing."};
+                     .remedy = "Correct the results first: the speed of a wrong one means nothing."};
     }
     if (row->noise.noisy) {
       return Refusal{.reason = text("the ", run, " run is noisy here"),
@@ -116,6 +117,7 @@ std::optional<Refusal> refusal_of_rows(std::span<const Row* const> rows, const s
   return std::nullopt;
 }
 
+// Estimates the time over launches. Its variance is that between launches, or that within them if it is larger.
 Estimate estimate_of(std::span<const Row* const> rows) {
   const auto launches = static_cast<double>(rows.size());
   Estimate estimate;
@@ -152,6 +154,7 @@ std::size_t degrees_of_difference(const Estimate& a, const Estimate& b) {
   return std::max<std::size_t>(1, static_cast<std::size_t>(variance * variance / parts));
 }
 
+// Sets the ratio, its interval, and the chance that a change within the tolerance would look like this.
 void fill_numbers(ComparedRow& row, const LaunchRows& pair, double tolerance) {
   const Estimate a = estimate_of(pair.a);
   const Estimate b = estimate_of(pair.b);
@@ -169,6 +172,7 @@ void fill_numbers(ComparedRow& row, const LaunchRows& pair, double tolerance) {
   if (excess > 0) row.p_value = error > 0 ? student_p(excess / error, degrees) : 0;
 }
 
+// A row changed only if both the corrected test and the whole interval say so.
 Verdict verdict_of(const ComparedRow& row, bool beyond, double tolerance) {
   if (beyond && row.ci.low > 1 + tolerance) return Verdict::faster;
   if (beyond && row.ci.high < 1 / (1 + tolerance)) return Verdict::slower;
@@ -196,6 +200,7 @@ std::size_t count_verdicts(const Comparison& comparison, Verdict verdict) {
                                                 [&](const ComparedRow& row) { return row.verdict == verdict; }));
 }
 
+// One slower row makes the run slower.
 Verdict verdict_of(const Comparison& comparison) {
   if (count_verdicts(comparison, Verdict::slower) > 0) return Verdict::slower;
   const std::size_t inconclusive = count_verdicts(comparison, Verdict::inconclusive);
@@ -204,6 +209,7 @@ Verdict verdict_of(const Comparison& comparison) {
   return count_verdicts(comparison, Verdict::faster) > 0 ? Verdict::faster : Verdict::same;
 }
 
+// Returns "all_reduce f32 sum in place", with only the properties that the row has.
 std::string compared_title(const RowKey& key) {
   std::string title = printable(key.collective);
   if (!key.type.empty()) title += text(" ", printable(key.type));
@@ -258,6 +264,7 @@ std::string worst_of(const Comparison& comparison) {
               " % more time [", percent(worst->ci.high), ", ", percent(worst->ci.low), "]");
 }
 
+// Returns the last line of the report: counts, the worst row, and the next step.
 std::string advice_of(const Comparison& comparison) {
   const std::string within = text(100 * comparison.tolerance, " %");
   const std::size_t cannot_tell = count_verdicts(comparison, Verdict::cannot_tell);
@@ -276,7 +283,7 @@ std::string advice_of(const Comparison& comparison) {
     case Verdict::cannot_tell:
       return text(untold, of_all, ", none of the others slower by more than ", within,
                   cannot_tell > 0 ? ". Measure these with more samples or launches, or allow a larger tolerance."
-                                  : ". Do what their reasons ask for.");
+                                  : ". Follow the reasons of these rows.");
     case Verdict::inconclusive:
       break;
   }
@@ -343,7 +350,7 @@ Comparison compare(const BenchRun& a, const BenchRun& b, const CompareOptions& o
     return comparison;
   }
   comparison.refusal = comparison.rows.front().refusal;
-  comparison.refusal->reason = text("no row bears a verdict, the first because ", comparison.refusal->reason);
+  comparison.refusal->reason = text("no row has a verdict, the first because ", comparison.refusal->reason);
   return comparison;
 }
 

@@ -38,7 +38,7 @@ void conclude(BenchRun& run) {
   else if (all == 0)
     end(Exit::inconclusive, "nothing was measured");
   else if (run.interrupted)
-    end(Exit::inconclusive, "ended early; the rows above are whole");
+    end(Exit::inconclusive, "ended early; the rows above are complete");
   else if (2 * noisy > all)
     end(Exit::inconclusive, text(noisy, " of ", all, rows, " were disturbed by other work on the machine"));
   else if (checked < all)

@@ -17,10 +17,12 @@ namespace {
 
 using enum Collective;
 
+// Returns the shortest block, because a limit must not be slower than anything that the machine can do.
 double best_us(Communicator& world, const BenchCandidate& one, const Effort& effort, std::uint64_t seed) {
   return summarize_blocks(measure(world, {&one, 1}, effort, seed).timings[0].blocks).min;
 }
 
+// Returns GB/s, of 10^9 bytes.
 double rate(std::size_t bytes, double us) { return us > 0 ? static_cast<double>(bytes) / us / 1e3 : 0; }
 
 // Takes the best of several sizes, so that it is a limit and no average.
@@ -88,6 +90,7 @@ double measure_link(Communicator& world, const Effort& effort, std::uint64_t see
 
 }  // namespace
 
+// Measures the limits of this job: a message or barrier, reading a neighbour's memory, and the link of a node.
 Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64_t seed) {
   Ceilings ceilings;
   if (world.size() == 1) return ceilings;
@@ -109,6 +112,7 @@ Ceilings measure_ceilings(Communicator& world, const Effort& effort, std::uint64
   return ceilings;
 }
 
+// Returns the fastest reduction on data in the first cache, in GB/s, of all members.
 double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   const Kernel* const kernel = find_kernel(type, op);
   if (kernel == nullptr) return 0;
@@ -130,6 +134,8 @@ double measure_kernel(Communicator& world, DataType type, ReduceOp op) {
   return world.all_reduce(best, max);
 }
 
+// Counts the bytes that any algorithm must move, reduce, or send from a node. Terms are per member; the link is that of
+// the busiest node.
 MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topology& topology,
                                std::span<const int> ranks) {
   const double n = members;
@@ -195,6 +201,7 @@ MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topolo
   return moves;
 }
 
+// Returns the largest of the times that each limit allows at best, since all must be kept.
 std::optional<Limit> limit_of(const MinimumTraffic& moves, const Ceilings& ceilings, double kernel, double copy) {
   Limit limit;
   const auto consider = [&](double us, std::string_view what) {

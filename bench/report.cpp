@@ -128,7 +128,7 @@ std::string navigation(const ReportPage& page) {
   for (std::size_t i = 0; i < page.groups.size(); ++i) link(id_of(i), page.groups[i].title);
   if (!page.run.links.empty()) link("links", "Links");
   if (!page.parts.topology.empty() || !page.parts.topology_note.empty()) link("topology", "Topology");
-  link("what", "What was run on what");
+  link("what", "Programs and machines");
   return text("<nav>\n", all, "</nav>\n");
 }
 
@@ -358,7 +358,8 @@ std::string report_page(const ReportParts& parts) {
       title, "</title>\n<style>", report_style(), "</style>\n</head>\n<body><main>\n<header><h1>", title, "</h1>\n<p>",
       escaped(subtitle_of(page.run)), "</p></header>\n", verdict_section(page), tiles_of(page), navigation(page),
       comparison_section(page), groups_section(page), links_section(page.run), topology_section(page),
-      "<section id=\"what\"><h2>What was run on what</h2>\n<div class=\"facts\">", facts_table(page.run, parts.earlier),
+      "<section id=\"what\"><h2>Programs and machines</h2>\n<div class=\"facts\">",
+      facts_table(page.run, parts.earlier),
       "</div></section>\n<footer>Times are in microseconds (µs) unless said otherwise, 1 GB/s is 10<sup>9</sup> bytes "
       "a second, sizes "
       "are in powers of 1024 (K, M, G). A time is the median of samples, each the slowest rank's. Points and cells say "

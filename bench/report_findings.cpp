@@ -41,7 +41,7 @@ void add_end(std::vector<ReportFinding>& all, const BenchRun& run) {
   const std::string verdict = run.verdict.empty() ? text("The run ended with exit code ", run.exit_code) : run.verdict;
   if (ends_with(Exit::timeout))
     all.push_back({Tone::bad, text("A rank did not come in time: ", verdict, '.'),
-                   "Find out what the ranks waited for; then run it again."});
+                   "Find the reason of the wait; then run it again."});
   if (ends_with(Exit::peer_died))
     all.push_back(
         {Tone::bad, text("A rank ended before the others: ", verdict, '.'), "Read its error; then run it again."});
@@ -126,7 +126,7 @@ void add_scores(std::vector<ReportFinding>& all, const BenchRun& run) {
                    text("Against ", score.baseline, ", ", counts, "; worst in ", case_of(*score.worst), ", ratio ",
                         html::ratio(worst->ratio.value), '.'),
                    text("`lockstep plan ", score.worst->collective,
-                        "` says what is chosen there and why, and LOCKSTEP_ALGORITHM tries another.")});
+                        "` shows the choice there and its reason, and LOCKSTEP_ALGORITHM tries another.")});
   }
 }
 

@@ -178,7 +178,7 @@ std::string rows_table(const std::vector<const Row*>& rows, std::string_view nam
   HtmlTable table;
   table.numbers("size").numbers("time µs", "the median of samples, each the slowest rank's time");
   table.numbers("±%", "half of the 95 % interval of the median").numbers("algbw GB/s").numbers("busbw GB/s");
-  table.numbers("% limit", "how much of the limit is reached").words("binds", "what sets the limit");
+  table.numbers("% limit", "how much of the limit is reached").words("binds", "the reason of the limit");
   for (const std::string& each : baselines) {
     table.numbers(text(each, " µs")).numbers("ratio", "their time divided by ours: above 1 ours is faster");
     table.numbers("95 % interval");
@@ -204,7 +204,7 @@ std::string facts_table(const BenchRun& run, const BenchRun* earlier) {
   if (earlier == nullptr) {
     table.words("value");
     for (const FactLine& line : lines) table.row().cell(line.name).cell(line.now.empty() ? "-" : line.now);
-    return table.done("what was run on what");
+    return table.done("programs and machines");
   }
   table.words("earlier").words("later").words("");
   for (const FactLine& line : lines) {
@@ -212,7 +212,7 @@ std::string facts_table(const BenchRun& run, const BenchRun* earlier) {
     table.row(differs ? "differs" : "").cell(line.name).cell(line.before.empty() ? "-" : line.before);
     table.cell(line.now.empty() ? "-" : line.now).cell(differs ? "differs" : "");
   }
-  return table.done("what was run on what");
+  return table.done("programs and machines");
 }
 
 std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name) {

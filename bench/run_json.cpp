@@ -184,7 +184,7 @@ class JsonField {
 
   [[noreturn]] void refuse(std::string_view what) const {
     throw Error(Code::file, text(file_, ": ", path_.empty() ? "the whole" : path_, ' ', what),
-                "docs/bench-json.md describes the fields; make the file anew if it was changed by hand");
+                "docs/bench-json.md describes the fields; write the file again if it was changed by hand");
   }
 
  private:
@@ -323,7 +323,7 @@ std::string place(std::string_view json, std::size_t byte) {
 
 Json parse(std::string_view json, std::string_view file) {
   const auto refuse = [&](std::string_view what) {
-    throw Error(Code::file, text(file, what), "make the file anew, or copy it again if it was cut off");
+    throw Error(Code::file, text(file, what), "write the file again, or copy it again if it was cut off");
   };
   if (trim(json).empty()) refuse(" is empty");
   try {

@@ -27,6 +27,7 @@ using simulating::Plans;
 using simulating::topology_of;
 using SimulatedEngine = Engine<simulated::SimulatedWorld>;
 
+// Is the time after which waiting members look at the clock if nothing else happens.
 constexpr Duration tick = std::chrono::milliseconds(100);
 constexpr std::uint64_t most_acts_of_a_call = 100'000;  // of each member; more acts mean an endless loop
 
@@ -141,6 +142,7 @@ bool Actor::guarded(const Action& action) {
   }
 }
 
+// Ends calls and begins new ones until nothing moves. Members that have ended still answer others.
 bool Actor::act() {
   if (is_gone() || network_.now() < stopped_until_) return false;
   bool any = false;
@@ -203,6 +205,7 @@ bool Actor::meets_fault() {
   return false;
 }
 
+// Makes the call of the scenario with buffers of its own. A member that `differs` gives another element type.
 void Actor::start(const SimulatedCall& call) {
   const auto plan = plans_.of(next_, rank_);
   ActiveCall& active = active_.emplace_back();
@@ -232,6 +235,7 @@ void Actor::start(const SimulatedCall& call) {
   active.ticket = engine_->start(made);
 }
 
+// Ends the calls that are complete, in any order. Returns true if there was one.
 bool Actor::finish_some() {
   bool any = false;
   for (auto active = active_.begin(); active != active_.end();) {
@@ -246,6 +250,7 @@ bool Actor::finish_some() {
   return any;
 }
 
+// Checks every element of the result, and keeps the first wrong one for the verdict.
 void Actor::finish(ActiveCall& active) {
   if (scenario_.spoil) scenario_.spoil(rank_, active.call, *active.buffers);
   std::uint64_t bits = 0;
@@ -258,6 +263,7 @@ void Actor::finish(ActiveCall& active) {
   ++end_.finished;
 }
 
+// Ends the program. The memory of its calls stays, because messages may still use it.
 void Actor::end(SimulatedEndKind kind) {
   over_ = true;
   end_.kind = kind;
@@ -311,6 +317,7 @@ class SimulationRun {
   std::vector<Duration> begun_{Duration{}};  // the start of each call, if all begin it together
 };
 
+// Makes the members of one node, with shared memory if the scenario has it.
 void SimulationRun::enter(int node) {
   std::shared_ptr<std::byte> memory;
   if (scenario_.meets()) memory = SharedMemory::make(node::RoomMemory::bytes_for(scenario_.members), false).memory();
@@ -324,6 +331,7 @@ void SimulationRun::enter(int node) {
   }
 }
 
+// Schedules the member's next act. Without a fabric it is mostly at once and sometimes late, to try many orders.
 void SimulationRun::wake(int member, Duration at) {
   if (!scenario_.fabric) {  // mostly at once, sometimes late
     at += std::chrono::microseconds(network_.draw(30));
@@ -335,6 +343,7 @@ void SimulationRun::wake(int member, Duration at) {
   wake_ups_.push({at, ++order_, member});
 }
 
+// Wakes the other members of the node, because they may wait for a step in its memory.
 void SimulationRun::wake_node(int member, Duration at) {
   if (!scenario_.meets()) return;
   const int first = member / scenario_.members * scenario_.members;
@@ -343,6 +352,7 @@ void SimulationRun::wake_node(int member, Duration at) {
   }
 }
 
+// Lets one member act. It acts again when its core is free.
 void SimulationRun::act(int member) {
   Actor& one = actor(member);
   ++acts_;
@@ -380,6 +390,7 @@ void SimulationRun::wait_a_tick() {
   }
 }
 
+// Goes from event to event until all members have ended. Too many acts mean an endless loop, which is a defect.
 SimulationResult SimulationRun::run() {
   SimulationResult all;
   const std::uint64_t most = most_acts_of_a_call * static_cast<std::uint64_t>(scenario_.size());
@@ -433,6 +444,8 @@ std::string SimulationRun::judged(const SimulationResult& all) const {
   return {};
 }
 
+// An error is right only if a fault explains it, its code is one for faults of others, and its text names the member at
+// fault.
 std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
   if (end.kind != SimulatedEndKind::failed) return {};
   const auto is_harmless = [&](const SimulatedFault& fault) {
@@ -471,6 +484,7 @@ SimulationResult simulate(const Scenario& scenario) {
   return all;
 }
 
+// Returns a lower bound of the call's time on this fabric: one message, and the bytes that must move.
 double least_us(const Subject& subject, const simulated::FabricShape& fabric) {
   Scenario scenario{.nodes = fabric.nodes, .members = fabric.members, .fabric = fabric};
   const auto topology = topology_of(scenario);

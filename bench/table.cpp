@@ -234,7 +234,7 @@ std::string_view next(const BenchRun& run, const ProblemCounts& counts) {
   const auto ends_with = [&](Exit exit) { return run.exit_code == static_cast<int>(exit); };
   if (counts.wrong > 0 || counts.unequal > 0 || ends_with(Exit::wrong_data))
     return "Trust no time of a wrong row: repeat it alone with the same seed, and report it.";
-  if (ends_with(Exit::timeout)) return "Find out what the ranks wait for that the message names; then run it again.";
+  if (ends_with(Exit::timeout)) return "Find the reason of the wait that the message names; then run it again.";
   if (ends_with(Exit::peer_died)) return "Read the error of the member that ended first; then run it again.";
   if (ends_with(Exit::unfit)) return "`lockstep doctor` shows the reason.";
   if (run.rows.empty()) return "Nothing was measured: see the messages above.";

@@ -21,6 +21,7 @@ struct Fingerprints {
 // Hashes a sequence of values; their order matters. The result is the same in all builds and processes.
 class Fingerprint {
  public:
+  // Mixes a number, or the characters of a text, into the fingerprint.
   constexpr Fingerprint& add(std::uint64_t number) {
     value_ = (value_ ^ number) * 0xff51afd7ed558ccdU;
     value_ ^= value_ >> 32U;

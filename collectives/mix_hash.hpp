@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mixes numbers into hashes: of calls, of plans, and of what members put into a vote.
+// Mixes numbers into hashes: of calls, of plans, and of members' votes.
 #pragma once
 
 #include <cstdint>

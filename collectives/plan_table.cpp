@@ -20,12 +20,14 @@ namespace {
 constexpr std::string_view columns = "collective members nodes bytes algorithm segment provenance";
 constexpr std::string_view ranges = "a number, a-b, a+ (and more) or * (any); K, M, G and T are powers of 1024";
 
+// Returns the collectives that have algorithms, for error messages.
 std::vector<std::string> collective_names() {
   std::set<std::string> names;
   for (const Algorithm& each : algorithms()) names.emplace(to_string(each.collective));
   return {names.begin(), names.end()};
 }
 
+// Returns the algorithms of a collective, for error messages.
 std::vector<std::string> names_for(Collective collective) {
   std::vector<std::string> names = {std::string(node_algorithm)};
   for (const Algorithm& each : algorithms()) {
@@ -36,7 +38,7 @@ std::vector<std::string> names_for(Collective collective) {
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
   const auto near = nearest(word, names);
-  return text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", "));
+  return text(near ? text("did you mean ", *near, "? ") : "", "choose from ", join(names, ", "));
 }
 
 [[noreturn]] void refuse(std::string_view what, std::string_view mend) { throw Error(Code::bad_setting, what, mend); }
@@ -68,6 +70,7 @@ std::string_view next_word(std::string_view& line) {
   return word;
 }
 
+// Parses "8", "8-64", "8+" or "*". Returns nothing for any other text.
 std::optional<AmountRange> parse_range(std::string_view word) {
   if (word == "*") return AmountRange{};
   const bool more = word.ends_with('+');
@@ -89,6 +92,7 @@ AmountRange range_named(std::string_view word, std::string_view column, std::str
   return *range;
 }
 
+// Returns the size of a segment in bytes; 0 leaves the buffer whole. Refuses a size that the algorithm cannot use.
 std::uint64_t segment_named(std::string_view word, const Algorithm* algorithm, std::string_view where) {
   const auto bytes = parse_amount(word);
   if (!bytes)
@@ -102,6 +106,7 @@ std::uint64_t segment_named(std::string_view word, const Algorithm* algorithm, s
   return *bytes;
 }
 
+// Parses the seven columns of a row; the last one holds the rest of the line.
 TableRow parse_row(std::string_view line, std::string_view where) {
   std::array<std::string_view, 6> words;
   for (std::string_view& word : words) word = next_word(line);

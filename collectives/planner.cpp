@@ -39,6 +39,7 @@ std::size_t common_count(const Spec& spec, int size) {
   return (blocks.total() + n - 1) / n;
 }
 
+// Returns the bytes of a block by which algorithms are priced; the same on all members.
 std::uint64_t common_bytes(const Spec& spec, int size) {
   const std::uint64_t count = common_count(spec, size);
   const std::uint64_t each = spec.collective == Collective::barrier ? 1 : spec.element_bytes;
@@ -52,6 +53,7 @@ std::uint64_t rounded(std::uint64_t bytes) {
   return (bytes + low) & ~low;
 }
 
+// Formats a predicted time. Times of algorithms that do not fit are cut off.
 std::string time_text(double us) {
   constexpr double most_us = 1e12;
   return format_duration(Duration(static_cast<std::int64_t>(std::min(us, most_us) * 1000)));
@@ -66,6 +68,7 @@ Planner::Planner(const std::shared_ptr<const Topology>& topology, Group group, P
       forced_(parse_forced_algorithms(options_.algorithm, options_.algorithm_name)),
       table_(parse_plan_table(options_.table, options_.table_name)) {}
 
+// Refuses a Spec that no algorithm may see. The binder has checked users' calls already.
 void Planner::check(const Spec& spec) const {
   const auto refuse = [&](std::string_view what) {
     throw Error(Code::usage, text(to_string(spec.collective), ": ", what), "correct the call");
@@ -82,6 +85,7 @@ void Planner::check(const Spec& spec) const {
     refuse(text("counts for ", gives ? spec.gives.parts() : spec.takes.parts(), " of ", facts_.size, " members"));
 }
 
+// Returns the shape that all members know: the root's view, with equal blocks.
 Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
   const int root = is_rooted(spec.collective) ? spec.root : 0;
   Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
@@ -96,6 +100,7 @@ Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::s
 
 Shape Planner::my_shape(const Spec& spec) const { return my_shape(algorithms().front(), spec, spec.count, 0); }
 
+// Returns this member's shape, with its own counts.
 Shape Planner::my_shape(const Algorithm& algorithm, const Spec& spec, std::size_t count, std::size_t piece) const {
   Shape shape = common_shape(algorithm, spec, count, piece);
   shape.index = group_.index();
@@ -105,6 +110,7 @@ Shape Planner::my_shape(const Algorithm& algorithm, const Spec& spec, std::size_
   return shape;
 }
 
+// Returns the reason why the algorithm must not do the call; empty if it may.
 std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) const {
   if (algorithm.keeps.node && (options_.near_element == 0 || !facts_.has_levels()))
     return "needs memory that the members of each node share";
@@ -137,6 +143,7 @@ PriceTerms Planner::whole_price(const Algorithm& algorithm, const Shape& problem
   return price(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
 }
 
+// Prices an algorithm with the best size of pieces, and in the narrow wire format if that may be used.
 Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
   if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced, false, not_priced};
   PricedAlgorithm best{&algorithm, 0, whole_price(algorithm, problem)};
@@ -158,6 +165,7 @@ Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape probl
   return best;
 }
 
+// Returns all algorithms of the collective by price. Sizes that hardly differ share a ranking, so few are computed.
 const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) {
   const std::uint64_t bytes = std::min(rounded(common_bytes(spec, facts_.size)), most_bytes(facts_.size));
   const bool narrow = spec.wire != WireFormat::as_is && may_be_narrow(spec);
@@ -173,6 +181,7 @@ const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) 
   return entry->second;
 }
 
+// Chooses in this order: a forced name, a row of the table, the node's memory, the lowest price.
 Planner::AlgorithmChoice Planner::choose(const Spec& spec) {
   const auto forced = std::ranges::find(forced_, spec.collective, &ForcedAlgorithm::collective);
   if (forced != forced_.end()) return choose_forced(spec, forced->algorithm);
@@ -181,6 +190,7 @@ Planner::AlgorithmChoice Planner::choose(const Spec& spec) {
   return choose_priced(spec);
 }
 
+// Returns the reason why the node's memory cannot do the call; empty if it can.
 std::string Planner::node_objection(const Spec& spec) const {
   if (options_.node_element == 0) return "needs memory that all members share";
   if (!reduces(spec.collective) || spec.element_bytes <= options_.node_element) return {};
@@ -211,6 +221,7 @@ Planner::AlgorithmChoice Planner::choose_forced(const Spec& spec, const std::str
           .narrow = found->narrow};
 }
 
+// Takes the first row of the table that fits the call, if its algorithm may do the call.
 std::optional<Planner::AlgorithmChoice> Planner::choose_measured(const Spec& spec) {
   const std::uint64_t bytes = common_bytes(spec, facts_.size);
   for (const TableRow& row : table_) {

@@ -2,6 +2,8 @@
 // Chooses how a collective is done and writes it down as a plan. Members that ask for the same choose the same without
 // a message, because a choice depends only on facts that all of them know. A forced name comes before a measured row of
 // the table, and a row comes before the cost model.
+//
+// Membership owns one for each communicator. Programs never call it; `lockstep plan` makes its own.
 #pragma once
 
 #include <cstdint>

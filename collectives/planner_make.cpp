@@ -31,6 +31,7 @@ bool is_in_turns(const Algorithm& algorithm) {
   return algorithm.collective == Collective::all_to_all && algorithm.keeps.apart;
 }
 
+// Mixes a number into a hash. Equal hashes of different Specs only cost a comparison.
 std::uint64_t mix_key(std::uint64_t value, std::uint64_t more) {
   value = (value ^ more) * 0x9e3779b97f4a7c15U;
   return value ^ (value >> 29U);
@@ -59,6 +60,7 @@ Schedule alone(const Spec& spec, const Shape& shape) {
   return only.done();
 }
 
+// Holds the lengths of this member's buffers, in elements.
 struct SegmentExtents {
   std::size_t input;
   std::size_t output;
@@ -95,6 +97,7 @@ SegmentExtents extents_of(Collective collective, const Shape& shape) {
   }
 }
 
+// Returns the part of the output that has results of a reduction, which avg then divides.
 Slice result_of(Collective collective, const Shape& shape, std::size_t output_count) {
   if (!reduces(collective)) return {};
   return output(0, collective == Collective::exscan && shape.index == 0 ? 0 : output_count);
@@ -122,6 +125,7 @@ std::shared_ptr<const Plan> near_plan(const Spec& whole, const IntraNodeStep& ne
   return plan;
 }
 
+// Makes a plan for each step of the member's rounds within its node.
 Plan::IntraNodePlans intra_node_plans_of(const Spec& whole, const Schedule& schedule, int me) {
   Plan::IntraNodePlans all;
   for (const Round& round : schedule.rounds) {
@@ -163,6 +167,7 @@ Schedule staged_by_blocks(const Algorithm& algorithm, Shape shape) {
 
 }  // namespace
 
+// Mixes all fields. A new field of Spec belongs here too, or its calls only collide.
 std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
   std::uint64_t value = mix_key(0, static_cast<std::uint64_t>(spec.collective));
   value = mix_key(value, static_cast<std::uint64_t>(spec.type));
@@ -180,6 +185,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
   return hash_blocks(hash_blocks(value, spec.gives), spec.takes);
 }
 
+// Builds this member's schedule. Algorithms that do not work in place get a copy of the input in scratch.
 Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
   const Algorithm& algorithm = *choice.algorithm;
   Shape shape = my_shape(algorithm, spec, count, piece);
@@ -192,6 +198,7 @@ Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::si
   return staged(std::move(schedule), extents_of(spec.collective, shape).input);
 }
 
+// Returns the size of segments that hide work behind messages; 0 if segments would not help.
 std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const {
   if (adds_between_nodes(algorithm, facts_)) {
     const std::size_t suits = segment_that_suits(facts_);
@@ -218,6 +225,7 @@ std::size_t Planner::blocks_cut(const Algorithm& algorithm) const {
   return algorithm.keeps.apart ? static_cast<std::size_t>(facts_.size) : 1;
 }
 
+// Returns the number of segments by which the algorithm is priced.
 int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
   if (!can_be_cut(algorithm)) return 1;
   bytes *= blocks_cut(algorithm);
@@ -225,6 +233,7 @@ int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
   return segment == 0 ? 1 : static_cast<int>((bytes + segment - 1) / segment);
 }
 
+// Returns the size of segments: from the table, to hide work, or to limit scratch memory. 0 leaves the call whole.
 std::size_t Planner::cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const {
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
@@ -241,6 +250,7 @@ std::size_t Planner::cut_segment_bytes(const Spec& spec, const AlgorithmChoice& 
   return std::max<std::size_t>(1, bytes / (scratch / segment_scratch_bytes));
 }
 
+// Cuts the call at whole cache lines. It stays whole if the algorithm does not fit the last, shorter segment.
 Planner::Segmentation Planner::cut_for(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const {
   Segmentation cut{.segment = spec.count};
   if (!can_be_cut(*choice.algorithm)) return cut;
@@ -260,6 +270,7 @@ Planner::Segmentation Planner::cut_for(const Spec& spec, const AlgorithmChoice& 
   return {segment, static_cast<int>(segments), std::min(depth, static_cast<int>(segments))};
 }
 
+// Makes the plan of a checked call. Its hash of the method lets members notice that they chose differently.
 std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   const Shape whole = my_shape(spec);
   const SegmentExtents extents = extents_of(spec.collective, whole);
@@ -308,6 +319,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   return plan;
 }
 
+// Keeps the plan, and drops the oldest if there are too many. Calls under way share ownership of theirs.
 void Planner::keep(const std::shared_ptr<const Plan>& plan) {
   if (options_.most_plans == 0) return;
   while (plans_.size() >= options_.most_plans) {

@@ -29,7 +29,7 @@ Location MemberState::locate(const Slice& slice) const {
 void MemberState::read(const Location& where, std::vector<SymbolicRange>& pieces, std::string_view doing) const {
   memories[where.memory].get(where.begin, where.end, pieces);
   for (const SymbolicRange& piece : pieces) {
-    if (piece.value.expression == unset) fail(text(doing, " what nobody has set"));
+    if (piece.value.expression == unset) fail(text(doing, " elements that nobody has set"));
   }
 }
 
@@ -211,6 +211,7 @@ void ScheduleProver::reduce(MemberState& member, const Location& target, const L
   }
 }
 
+// A member that is not done when nothing can advance waits for ever.
 void ScheduleProver::check_deadlock() const {
   for (int i = 0; i < problem_.size; ++i) {
     const MemberState& member = members_[static_cast<std::size_t>(i)];
@@ -240,6 +241,7 @@ void ScheduleProver::match_posted(MemberState& member) {
   }
 }
 
+// Advances members until none can. Their order does not matter, since messages of a pair match in the order of posting.
 Proof ScheduleProver::run() {
   Proof proof;
   while (!ready_.empty()) {

@@ -97,7 +97,7 @@ void IntraNodeProver::check_apart(const MemberState& member, const IntraNodeStep
   }
   const Location given = member.locate(near.from);
   const Location written = member.locate(to);
-  if (written != member.locate(own) && given.overlaps(written)) member.fail("gives what is written meanwhile");
+  if (written != member.locate(own) && given.overlaps(written)) member.fail("gives elements that are written meanwhile");
 }
 
 // Returns the contributions to a taker's block, one from each member that gives any, in the order of the members.

@@ -21,7 +21,7 @@ void ResultProver::check_piece(const MemberState& member, std::int64_t begin, st
   const std::int64_t moved = where.begin - begin;
   const Expression tree = expressions_.balanced(first, last);
   for (const SymbolicRange& piece : mine_) {
-    if (piece.value.shift + moved != shift) member.fail(text("has at ", piece.begin, " what belongs elsewhere"));
+    if (piece.value.shift + moved != shift) member.fail(text("has at ", piece.begin, " an element that belongs elsewhere"));
     if (!expressions_.holds_exactly(piece.value.expression, first, last))
       member.fail(text("has at ", piece.begin, " not exactly every contribution"));
     if (!expressions_.in_order(piece.value.expression)) proof.in_order = false;

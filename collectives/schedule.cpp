@@ -8,6 +8,7 @@
 
 namespace lockstep {
 
+// The first blocks are one element larger if the total does not divide.
 Blocks Blocks::split(std::size_t total, int parts) {
   Blocks blocks;
   blocks.parts_ = parts;
@@ -26,6 +27,7 @@ Blocks Blocks::apart(std::size_t each, std::size_t stride, int parts) {
   return blocks;
 }
 
+// The last piece is shorter. Pieces grow if there would be too many rounds.
 Blocks Blocks::pieces(std::size_t total, std::size_t each) {
   if (each == 0 || total <= each) return even(total, 1);
   constexpr std::size_t most = 1U << 20U;  // rounds are counted by an int, and more would be no pipeline
@@ -57,6 +59,7 @@ std::size_t Blocks::total() const {
                          [](std::size_t sum, const BlockEntry& each) { return sum + each.count; });
 }
 
+// Counts the gaps between blocks, but none after the last one.
 std::size_t Blocks::extent() const {
   if (!table_) return total() + (each_ > 0 ? static_cast<std::size_t>(parts_ - 1) * (stride_ - each_) : 0);
   std::size_t furthest = 0;
@@ -80,6 +83,7 @@ std::size_t Blocks::smallest() const {
   return smallest;
 }
 
+// Compares tables by value, so that equal counts of two calls share a plan.
 bool Blocks::operator==(const Blocks& other) const {
   if (parts_ != other.parts_ || each_ != other.each_ || stride_ != other.stride_) return false;
   if (larger_ != other.larger_ || missing_ != other.missing_) return false;
@@ -93,6 +97,7 @@ MovingSlice::MovingSlice(const Slice& slice)
 MovingSlice::MovingSlice(Space space, Blocks blocks, int first, int step)
     : space_(space), blocks_(std::move(blocks)), first_(wrap(first, blocks_.parts())), step_(step) {}
 
+// Each slot has room for the largest block, since blocks of any size come to it in turn.
 MovingSlice MovingSlice::in_slots(Blocks blocks, int first, int step, int slot, int slots) {
   MovingSlice moving_slice(Space::scratch, std::move(blocks), first, step);
   moving_slice.slot_ = slot;
@@ -168,6 +173,7 @@ void each_slice(SomeRound& round, const Visit& visit) {
   }
 }
 
+// Calls visit(slice) for the input and output of every step within the node.
 template <class Visit>
 void each_near(Round& round, const Visit& visit) {
   for (IntraNodeStep& near : round.near) {
@@ -176,6 +182,7 @@ void each_near(Round& round, const Visit& visit) {
   }
 }
 
+// True if the slice has no element in any repetition of its round.
 bool always_empty(const MovingSlice& moving_slice, int times) {
   for (int lap = 0; lap < times; ++lap) {
     if (moving_slice.at(lap).count > 0) return false;
@@ -183,6 +190,7 @@ bool always_empty(const MovingSlice& moving_slice, int times) {
   return true;
 }
 
+// Removes messages and local steps that never have an element. Small calls with many members have many of them.
 void drop_empty(Round& round, bool keeps_messages = false) {
   const auto empty = [&](const Message& message) { return always_empty(message.slice, round.times); };
   if (!keeps_messages) {
@@ -192,6 +200,7 @@ void drop_empty(Round& round, bool keeps_messages = false) {
   std::erase_if(round.locals, [&](const LocalStep& local) { return always_empty(local.target, round.times); });
 }
 
+// Returns the end of the furthest slice of scratch, in elements.
 std::size_t scratch_used(const Schedule& schedule) {
   std::size_t used = 0;
   for (const Round& round : schedule.rounds) {
@@ -232,6 +241,7 @@ Schedule ScheduleBuilder::done() {
   return as_it_is();
 }
 
+// Both may use the same scratch, because the second begins after the first.
 Schedule then(Schedule first, Schedule second) {
   first.scratch = std::max(first.scratch, second.scratch);
   first.rounds.insert(first.rounds.end(), std::make_move_iterator(second.rounds.begin()),
@@ -258,6 +268,7 @@ void write_out(const Round& round, const Group& group, std::vector<Round>& all) 
 
 }  // namespace
 
+// Maps the ranks of a smaller group to those of the larger one.
 Schedule on(const Group& group, Schedule schedule) {
   Schedule mapped;
   mapped.scratch = schedule.scratch;
@@ -277,6 +288,7 @@ Schedule on(const Group& group, Schedule schedule) {
   return mapped;
 }
 
+// Marks the messages that leave the node. Only these may carry 16-bit floats.
 void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, int node) {
   const auto mark = [&](std::vector<Message>& messages) {
     for (Message& each : messages) each.narrow = node_of.at(static_cast<std::size_t>(each.peer)) != node;
@@ -287,6 +299,7 @@ void narrow_between_nodes(Schedule& schedule, const std::vector<int>& node_of, i
   }
 }
 
+// Moves input and output by the begin of the slice; scratch stays.
 Schedule within(const Slice& slice, Schedule schedule) {
   for (Round& round : schedule.rounds) {
     each_slice(round, [&](MovingSlice& moving_slice) {
@@ -299,6 +312,7 @@ Schedule within(const Slice& slice, Schedule schedule) {
   return schedule;
 }
 
+// Renames a space, for example to work in scratch instead of in the input.
 Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
   for (Round& round : schedule.rounds) {
     each_slice(round, [&](MovingSlice& moving_slice) {
@@ -316,6 +330,7 @@ Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
   return schedule;
 }
 
+// Copies the whole input to scratch first, for algorithms that do not work in place.
 Schedule staged(Schedule schedule, std::size_t input_count) {
   const std::size_t at = schedule.scratch;
   ScheduleBuilder first;

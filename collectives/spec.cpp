@@ -15,6 +15,7 @@ constexpr std::array<std::string_view, collective_count + 2> collectives = {
     "all_to_all", "scan",         "exscan",         "barrier",    "reduce_scatter_v", "all_gather_v", "gather_v",
     "scatter_v",  "all_to_all_v", "exchange",       "split",      "allocate"};
 
+// Holds a type's name, its size in bytes, and the names of nccl-tests and NumPy for it.
 struct TypeRow {
   std::string_view name;
   std::size_t size;
@@ -56,6 +57,7 @@ std::string plain(std::string_view name) {
   return all;
 }
 
+// Returns the enumerator at the position of the name.
 template <class Enum, std::size_t count>
 std::optional<Enum> find_name(const std::array<std::string_view, count>& names, std::string_view name) {
   const auto found = std::ranges::find_if(names, [&](std::string_view each) { return plain(each) == plain(name); });
@@ -92,6 +94,7 @@ std::optional<WireFormat> parse_wire_format(std::string_view name) { return find
 
 std::size_t size_of(DataType type) { return types.at(static_cast<std::size_t>(type)).size; }
 
+// Follows the usual rules: no order among complex numbers, no bits of floats, and only min and max for located values.
 bool is_defined(ReduceOp op, DataType type) {
   if (op == ReduceOp::user) return true;
   if (type == DataType::opaque) return false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks of a cluster without mpirun: each process learns from TF_CONFIG who it is, waits until all are there, and
-// ends with the others. Worker 0 calls a function of every other task by its name.
+// Runs the tasks of a cluster without mpirun. Each process reads its task from TF_CONFIG, waits for all other tasks,
+// and ends with them. Worker 0 calls a function of every other task by its name.
 //
 //   export TF_CONFIG='{"cluster": {"worker": ["localhost:12345"], "ps": ["localhost:23456"]}, "task": {"type": "ps",
 //   "index": 0}}' cluster & export TF_CONFIG='{"cluster": {"worker": ["localhost:12345"], "ps": ["localhost:23456"]},

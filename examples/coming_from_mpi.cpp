@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What MPI programs need, in Lockstep's words, in a program that starts MPI itself. docs/coming-from-mpi.md shows each
-// function.
+// Uses Lockstep in a program that starts MPI itself: reductions with functions of the program, minimum with its index,
+// a halo exchange, and a split communicator. docs/coming-from-mpi.md names the MPI call that each one replaces.
 #include <mpi.h>
 #include <lockstep.hpp>
 #include <lockstep_mpi.hpp>
@@ -12,12 +12,14 @@
 
 namespace {
 
+// Any trivially copyable type can be reduced. It needs no MPI datatype.
 struct Moments {
   double sum;
   double squares;
   std::int64_t count;
 };
 
+// Reduces with a function of the program, as MPI_Op_create does.
 Moments moments_of_all(lockstep::Communicator& world, const std::vector<double>& values) {
   Moments moments{};
   for (const double value : values) {
@@ -32,7 +34,7 @@ Moments moments_of_all(lockstep::Communicator& world, const std::vector<double>&
   return moments;
 }
 
-// The smallest value of all ranks, and its index in the array that the ranks share.
+// Returns the smallest value of all ranks, and its index in the distributed array, as MPI_MINLOC does.
 lockstep::Located<double> smallest_of_all(lockstep::Communicator& world, const std::vector<double>& values,
                                           std::int64_t first_index) {
   lockstep::Located<double> smallest{values.front(), first_index};
@@ -43,12 +45,14 @@ lockstep::Located<double> smallest_of_all(lockstep::Communicator& world, const s
   return smallest;
 }
 
-// x -> factor * x + shift, on every rank; the result applies rank 0's first.
+// A Line is the function x -> factor * x + shift.
 struct Line {
   double factor;
   double shift;
 };
 
+// Composes the functions of all ranks. Order matters, so the reduction is `ordered`: rank 0's function is applied
+// first.
 Line compose_all(lockstep::Communicator& world, Line mine) {
   const auto then = [](const Line& first, const Line& second) {
     return Line{second.factor * first.factor, second.factor * first.shift + second.shift};
@@ -57,7 +61,7 @@ Line compose_all(lockstep::Communicator& world, Line mine) {
   return mine;
 }
 
-// Rows of a periodic field: row 0 and row `rows` + 1 are copies of the neighbours' nearest rows.
+// Exchanges rows with both neighbours. Row 0 and row `rows` + 1 receive the neighbours' nearest rows.
 void update_halo(lockstep::CartesianGrid& grid, std::vector<double>& field, std::size_t rows, std::size_t columns) {
   const auto row = [&](std::size_t i) { return lockstep::StridedBuffer<double>{&field[i * columns], 1, 0, columns}; };
   const auto sent = [&](std::size_t i) {
@@ -70,7 +74,7 @@ void update_halo(lockstep::CartesianGrid& grid, std::vector<double>& field, std:
   grid.exchange<double>(faces);
 }
 
-// The sum among the ranks with the same parity, by a communicator that ends with its variable.
+// Sums among the ranks of the same parity, as after MPI_Comm_split. The communicator ends with its variable.
 int sum_by_parity(lockstep::Communicator& world, int value) {
   std::optional<lockstep::Communicator> half = world.split(world.rank() % 2);
   return half->all_reduce(value, lockstep::sum);
@@ -81,6 +85,7 @@ int sum_by_parity(lockstep::Communicator& world, int value) {
 int main(int argc, char** argv) {
   MPI_Init(&argc, &argv);
   {
+    // The session must end before MPI_Finalize, so it has a scope of its own.
     lockstep::Session session = lockstep::session_over(MPI_COMM_WORLD);
     lockstep::Communicator& world = session.world();
     const int rank = world.rank();

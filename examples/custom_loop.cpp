@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop of one's own: a layer w x + b on two replicas, binary cross-entropy, gradient descent. Each replica
-// has half of a global batch of 16 examples that are all alike; its loss is divided by the global batch, so sums over
-// replicas are means over examples.
+// Trains a layer w x + b on two replicas with a loop of the program: binary cross-entropy and gradient descent. Each
+// replica has half of a global batch of 16 equal examples. Losses are divided by the global batch, so a sum over
+// replicas is the mean over examples.
 #include <lockstep.hpp>
 
 #include <cmath>
@@ -27,7 +27,7 @@ int main() {
       gradients[1] += slope;
     }
     replica.all_reduce(gradients, sum);
-    w.assign_sub(learning_rate * gradients[0]);  // each its own part, by the same
+    w.assign_sub(learning_rate * gradients[0]);  // every replica subtracts the same value
     b.assign_sub(learning_rate * gradients[1]);
     return loss;
   };

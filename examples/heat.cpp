@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which conductivity has this rod? Replicas have a piece of it each: they exchange the cells at their edges, foretell
-// the next state, and correct the conductivity, a mirrored variable, by what all of them are wrong by together.
+// Finds the conductivity of a rod from its measured temperatures. Each replica has a piece of the rod. In every step
+// the replicas exchange the cells at their edges and predict the next temperatures. Then they correct the conductivity,
+// a mirrored variable, by the sum of all replicas' gradients.
 //
 //   heat                          one replica
-//   mpirun -n 3 heat              three ranks
-//   mpirun -n 2 heat 2            two ranks of two threads
+//   mpirun -n 3 heat              three ranks with one replica each
+//   mpirun -n 2 heat 2            two ranks with two replicas each
 #include <lockstep.hpp>
 
 #include <cmath>
@@ -19,7 +20,8 @@ using lockstep::ReplicaContext;
 constexpr std::size_t cells = 240;
 constexpr double truth = 0.2;
 
-double warmth(std::size_t cell, int time) {  // of the real rod, whose waves fade
+// Returns the measured temperature of a cell: a sum of three waves that decay.
+double warmth(std::size_t cell, int time) {
   double sum = 0;
   for (const int wave : {1, 3, 8}) {
     const double angle = wave * 3.14159265358979323846 / cells;
@@ -29,7 +31,7 @@ double warmth(std::size_t cell, int time) {  // of the real rod, whose waves fad
   return sum;
 }
 
-// The cells before and behind mine, from the neighbours; the rod is a ring.
+// Receives the neighbours' edge cells into the first and last element of `rod`. The rod is a ring.
 void exchange_edges(ReplicaContext& replica, std::vector<double>& rod) {
   const int n = replica.num_replicas_in_sync();
   const int me = replica.replica_id_in_sync_group();
@@ -40,6 +42,7 @@ void exchange_edges(ReplicaContext& replica, std::vector<double>& rod) {
   world.sendrecv(all.subspan(last - 1, 1), (me + 1) % n, all.first(1), (me + n - 1) % n);
 }
 
+// Predicts one step, corrects the conductivity, and returns this replica's squared error.
 double improve(ReplicaContext& replica, lockstep::Variable<double>& conductivity, int time) {
   const auto n = static_cast<std::size_t>(replica.num_replicas_in_sync());
   const auto me = static_cast<std::size_t>(replica.replica_id_in_sync_group());
@@ -57,7 +60,7 @@ double improve(ReplicaContext& replica, lockstep::Variable<double>& conductivity
     error += wrong * wrong;
     slope += 2 * wrong * flow;
   }
-  conductivity.assign_sub(0.3 * slope);  // by the sum of all
+  conductivity.assign_sub(0.3 * slope);  // subtracts the sum of all replicas' values
   return error;
 }
 
@@ -75,7 +78,7 @@ int main(int argc, char** argv) {
       if (session.rank() == 0 && time % 20 == 0)
         std::printf("time %d: conductivity %.6f, error %.1e\n", time, conductivity.read().item(), error);
     }
-    conductivity.check_sync();
+    conductivity.check_sync();  // throws if the replicas' values differ
     return 0;
   } catch (const lockstep::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

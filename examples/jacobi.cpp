@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jacobi's method for the heat on a plate, as HPC code would write it: members on a grid, each with a part of the plate
-// and a rim of its neighbours' values; in each step one exchange of faces, and one all-reduce of the residual.
+// Solves the heat equation on a plate by Jacobi's method. Ranks form a grid; each has a part of the plate, with a rim
+// of its neighbours' values. Each step has one exchange of faces and one all-reduce of the residual.
 #include <lockstep/collectives.hpp>
 
 #include <cmath>
@@ -22,7 +22,7 @@ struct Field {
   std::vector<double> values;
 };
 
-// The part of `whole` rows or columns that place `i` of `places` has.
+// Returns the number of rows or columns of part `i`, if `whole` of them are divided among `places` parts.
 std::size_t share(std::size_t whole, int i, int places) {
   const auto n = static_cast<std::size_t>(places);
   return whole / n + (static_cast<std::size_t>(i) < whole % n ? 1 : 0);
@@ -39,7 +39,7 @@ std::vector<Face<double>> faces_of(Field& field) {
   };
 }
 
-// One step from `old` to `next`; the sum of the squares of what changed.
+// Computes one step from `old` to `next`. Returns the sum of the squared changes.
 double relax(Field& old, Field& next) {
   double change = 0;
   for (std::size_t row = 1; row <= old.height; ++row) {
@@ -57,7 +57,7 @@ double relax(Field& old, Field& next) {
 
 int main(int argc, char** argv) {
   lockstep::Session session(argc, argv);
-  // With the reproducible order the residual, and so the number of steps, is the same bits on every run.
+  // In the reproducible order the residual has the same bits in every run, and so the number of steps is the same.
   auto world = session.world().reproducible("plate");
   lockstep::CartesianGrid grid(world, lockstep::even_grid(world.size(), 2), {false, false});
   const std::size_t plate = argc > 1 ? std::strtoul(argv[1], nullptr, 10) : 48;

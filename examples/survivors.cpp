@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fits a line to points of which every member has its own part. When members die, the others make a smaller
-// communicator, agree from which step they go on, finish, and the first of them saves what came out:
+// Fits a line to points; each rank has a part of the points. If ranks die, the survivors shrink the communicator, agree
+// on a step, and continue from there. Rank 0 of the survivors writes the result to a file.
+//
 //   mpirun --enable-recovery -n 4 survivors line.txt
-//   mpirun --enable-recovery -n 4 survivors line.txt 3000 1@1000 2@2000   (ranks end themselves there, for a try)
+//   mpirun --enable-recovery -n 4 survivors line.txt 3000 1@1000 2@2000   rank 1 dies at step 1000, rank 2 at step 2000
 #include <lockstep.hpp>
 
 #include <unistd.h>
@@ -23,7 +24,7 @@ using lockstep::Communicator;
 using lockstep::text;
 
 struct Model {
-  std::array<double, 2> line = {0, 0};  // at 0, and how steep
+  std::array<double, 2> line = {0, 0};  // y at x = 0, and the slope
   int step = 0;
 };
 
@@ -46,8 +47,8 @@ class Training {
     }
   }
 
-  // Who was in the last step when others had not done it goes back to where all can go on: the model of whoever has
-  // done least.
+  // Makes the survivors equal again. Some may have finished a step that others have not, so all take the model of the
+  // rank with the fewest steps.
   void go_on(Communicator& all) {
     std::vector<int> steps(static_cast<std::size_t>(all.size()));
     all.all_gather(std::vector{model_.step}, steps);
@@ -59,7 +60,7 @@ class Training {
   const Model& model() const { return model_; }
 
  private:
-  // Down the slope of the square of what is wrong, over all members' points: y = 3 + 2 x, measured exactly.
+  // Does one step of gradient descent on the squared error over all ranks' points. The points lie on y = 3 + 2 x.
   void step(Communicator& all) {
     std::array<double, 3> sums = {0, 0, 0};
     for (int i = 0; i < 100; ++i) {
@@ -80,7 +81,7 @@ class Training {
   Model model_;
 };
 
-// As long as members die, with those that are left.
+// Trains until all steps are done. After each death it continues with the survivors.
 void run(Communicator& world, Training& training, const std::string& path) {
   Communicator all = world.duplicate("training");
   for (;;) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The example of the README: a gradient that all members average, blocking and beside their own work.
+// Is the first program of the README: all ranks sum a gradient in a blocking call, then average it in an async one.
 #include <lockstep.hpp>
 
 #include <iostream>
 
 int main(int argc, char** argv) {
-  lockstep::Session session(argc, argv);  // starts MPI if nobody did; ends what it started
+  lockstep::Session session(argc, argv);  // starts MPI if it is not running, and ends it
   auto& world = session.world();
   std::vector<float> gradient(1 << 20, static_cast<float>(world.rank()));
   world.all_reduce(gradient, lockstep::sum);  // in place, blocking

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mirrored variable, followed by two replicas that each have an example of their own.
+// Trains a mirrored variable on two replicas. Each replica has an example of its own.
 #include <lockstep.hpp>
 
 #include <iostream>
@@ -13,8 +13,8 @@ int main() {
   for (int step = 0; step < 3; ++step) {
     strategy.run([&](lockstep::ReplicaContext& replica) {
       const float x = static_cast<float>(replica.replica_id_in_sync_group() + 1);  // this replica's example
-      const float gradient = 2 * x * (weight.read().item() * x - 3 * x) / 2;       // of the mean of both squared errors
-      weight.assign_sub(0.1F * gradient);                                          // by the sum of all
+      const float gradient = 2 * x * (weight.read().item() * x - 3 * x) / 2;       // gradient of the mean squared error
+      weight.assign_sub(0.1F * gradient);                                          // subtracts the sum of both replicas
     });
   }
   weight.check_sync();

@@ -52,6 +52,7 @@ namespace detail {
 // thread's current one.
 class ScopedContext {
  public:
+  // Enters the strategy's context in this thread; `replica` is null in the cross-replica context.
   ScopedContext(Strategy& strategy, ReplicaContext* replica, int part = -1);
   ~ScopedContext();
   ScopedContext(const ScopedContext&) = delete;

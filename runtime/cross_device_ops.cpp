@@ -69,6 +69,7 @@ void ReplicaGroup::run_all(const detail::ReplicaCalls::Start& start) {
           origin_, subject_);
 }
 
+// Combines all values in one batch for each member.
 void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<TensorViews>& values) {
   std::vector<std::optional<Batch>> batches(static_cast<std::size_t>(local()));
   run_all([&](Communicator& member, int local) {
@@ -79,6 +80,7 @@ void ReplicaGroup::all_reduce(ReduceOp op, const std::vector<TensorViews>& value
   });
 }
 
+// Returns the lowest replica on the device. Processes agree by a minimum, since each sees only its own devices.
 int ReplicaGroup::find(const std::string& device) {
   const std::optional<int> here = detail::StrategyState::of(*strategy_).devices.local_on(device);
   const int mine = here ? first() + *here : size();
@@ -92,6 +94,7 @@ int ReplicaGroup::find(const std::string& device) {
   return all.front();
 }
 
+// Combines one value for each process, by the communicator of the first replicas.
 void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& values) {
   detail::ReplicaCalls::of(*strategy_).run_leader([&](Communicator& leader) {
     const detail::ScopedTimeout scoped_timeout(leader, options_.timeout);
@@ -102,6 +105,7 @@ void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& value
   });
 }
 
+// Returns the bytes of all replicas at the process of replica `at`; empty elsewhere.
 std::vector<std::byte> ReplicaGroup::gather(const TensorViews& value, int at) {
   const std::size_t bytes = value.front().bytes();
   std::vector<std::byte> all(has(at) ? bytes * static_cast<std::size_t>(size()) : 0);
@@ -132,6 +136,8 @@ void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<
     batch_reduce_implementation(group, op, values);
 }
 
+// Returns the local replicas on these devices; all of them for an empty list. A device that no process has is Error
+// usage.
 std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const DeviceList& to) {
   const detail::ReplicaDevices& devices = detail::StrategyState::of(strategy).devices;
   std::vector<int> all;
@@ -164,6 +170,7 @@ std::string PackedOps::describe() const {
                          : text(name_, " in ", num_packs_, num_packs_ == 1 ? " pack" : " packs");
 }
 
+// Logs once for each object, because every step would repeat the line.
 void PackedOps::say(ReplicaGroup& group, const std::string& what) {
   if (!said_) group.log().info(text(describe(), ": ", what));
   said_ = true;
@@ -209,6 +216,7 @@ void PackedOps::batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, co
   }
 }
 
+// Makes packs of about `bytes_per_pack`, without cutting a value.
 void PackedOps::reduce_by_bytes(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& order) {
   std::vector<std::size_t> bytes;
   bytes.reserve(order.size());
@@ -228,6 +236,8 @@ void NcclAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vec
   group.all_reduce(op, pack);
 }
 
+// Goes up the levels, then over the processes, then down in reverse order. The main replica of a group changes from
+// value to value, so that all replicas share the work.
 void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& pack,
                                             std::size_t number) {
   const ReduceOp step = op == ReduceOp::avg ? ReduceOp::sum : op;
@@ -286,6 +296,7 @@ ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(
   };
 }
 
+// Gathers all values at one replica, combines them in the order of replicas, and broadcasts the result.
 void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
   const int main = device_.empty() ? 0 : group.find(device_);
   const std::size_t here = group.has(main) ? static_cast<std::size_t>(main - group.first()) : 0;

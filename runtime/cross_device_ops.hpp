@@ -152,6 +152,7 @@ std::vector<std::pair<std::size_t, std::size_t>> plan_packs(std::size_t count, i
 // Combines by NCCL among GPUs. Among processors it is the same all_reduce over the node's memory or the network.
 class NcclAllReduce : public PackedOps {
  public:
+  // Cuts all values into that many packs of equal length; 0 combines each value alone.
   explicit NcclAllReduce(int num_packs = 1) : PackedOps("NcclAllReduce", num_packs) {}
 
  protected:
@@ -171,6 +172,7 @@ class HierarchicalCopyAllReduce : public PackedOps {
     bool operator==(const LevelTraffic&) const = default;
   };
 
+  // Cuts all values into that many packs of equal length; 0 combines each value alone.
   explicit HierarchicalCopyAllReduce(int num_packs = 1) : PackedOps("HierarchicalCopyAllReduce", num_packs) {}
   bool wants_leader() const override { return true; }
   // Returns the bytes moved since this object was made. Must not be called while replicas run.

@@ -35,17 +35,20 @@ const ProcessMachine& here() {
 
 std::string short_name(const DeviceName& device) { return text(device.type == "GPU" ? "gpu:" : "cpu:", device.index); }
 
+// Returns 0 without CUDA or a driver.
 std::size_t number_of_gpus() {
   const gpu::DeviceBackend* const all = gpu::backend();
   return all == nullptr ? 0 : static_cast<std::size_t>(all->devices());
 }
 
+// Returns the cores on which this process may run, by their number in the machine.
 IndexSet cores() {
   IndexSet all;
   for (const int pu : here().allowed.members()) all.insert(here().machine.pus[static_cast<std::size_t>(pu)].core);
   return all;
 }
 
+// Returns the hardware threads of one core on which this process may run.
 MachinePiece piece_of(int core) {
   MachinePiece piece{{}, text("core ", core)};
   for (const int pu : here().allowed.members()) {
@@ -54,6 +57,7 @@ MachinePiece piece_of(int core) {
   return piece;
 }
 
+// Returns the binding of a replica to a piece. A piece of the whole machine needs no binding.
 detail::ReplicaPlacement placement_of(DeviceName device, const MachinePiece& piece) {
   detail::ReplicaPlacement placement{std::move(device), piece.name, {}, shared_units_of(here().machine, piece.pus)};
   if (piece.pus == here().allowed) return placement;  // The replica may run on all processors anyway.
@@ -74,6 +78,7 @@ std::vector<MachinePiece> pieces_near(const std::vector<DeviceName>& names) {
   return divide_near(here().machine, here().allowed, buses);
 }
 
+// Returns the processors of this thread; empty if the system does not tell.
 std::vector<int> bound_to() {
   cpu_set_t set;
   std::vector<int> cpus;
@@ -84,6 +89,7 @@ std::vector<int> bound_to() {
   return cpus;
 }
 
+// Returns false if the system refuses, as in some containers.
 bool bind_to(const std::vector<int>& cpus) {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -104,6 +110,7 @@ void refuse_missing(const DeviceName& wanted, const std::vector<std::string>& th
 
 }  // namespace
 
+// Parses TensorFlow's names in full or in part, such as "gpu:0" or "/job:worker/task:1/device:GPU:0".
 DeviceName parse_device(std::string_view words) {
   DeviceName device;
   std::vector<std::string> seen;
@@ -139,6 +146,7 @@ std::string to_string(const DeviceName& device) {
   return text("/job:", device.job, "/replica:0/task:", device.task, "/device:", device.type, ':', device.index);
 }
 
+// Compares only the parts that the text has, so "gpu:0" means that GPU of any task.
 bool is_meant(std::string_view words, const DeviceName& device) {
   const DeviceName wanted = parse_device(words);
   const std::string upper = detail::upper(words);

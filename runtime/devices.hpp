@@ -56,6 +56,7 @@ std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& dev
 // Keeps this thread on the processors while it lives. If the system refuses, the thread runs where it is.
 class ScopedCpuBinding {
  public:
+  // Binds this thread to these CPUs until the object ends.
   explicit ScopedCpuBinding(const std::vector<int>& cpus);
   ~ScopedCpuBinding();
   ScopedCpuBinding(const ScopedCpuBinding&) = delete;

@@ -16,6 +16,7 @@ class Extended {
  public:
   using DeviceList = CrossDeviceOps::DeviceList;
 
+  // Gives access to a strategy, which must outlive it.
   explicit Extended(Strategy& strategy) : strategy_(&strategy) {}
 
   // Returns the devices on which replicas compute.

@@ -46,6 +46,7 @@ class GradientReducer {
   // must outlive it. Throws Error usage for no gradients.
   GradientReducer(Strategy& strategy, std::vector<GradientSpec> gradients, const BucketOptions& options = {});
 
+  // Returns the gradients in the order in which they were given.
   const std::vector<GradientSpec>& gradients() const { return gradients_; }
   // Returns the buckets of a replica of this process. They are frozen after its first step.
   const std::vector<std::vector<int>>& buckets(int local = 0) const { return reductions_.at(index(local)).buckets; }

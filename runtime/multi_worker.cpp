@@ -126,7 +126,7 @@ void check_cluster(Session& session, const Resolver& resolver) {
   int rank = 0;
   const auto refuse = [&](const std::string& what) {
     throw Error(
-        Code::cluster, text("rank ", rank, ", whose cluster is from ", resolver.describe(), ": ", what),
+        Code::cluster, text("rank ", rank, " (its cluster is from ", resolver.describe(), "): ", what),
         "begin with lockstep::start() in each process of the cluster, or start its chief and workers by mpirun, one "
         "rank for each, in their order");
   };

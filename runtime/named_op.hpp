@@ -23,6 +23,7 @@ class NamedOp {
   NamedOp(std::string_view name);                                 // NOLINT(google-explicit-constructor)
   NamedOp(const char* name) : NamedOp(std::string_view(name)) {}  // NOLINT(google-explicit-constructor)
 
+  // Returns the operation that the name means.
   ReduceOp op() const { return op_; }
 
   // Calls `function` with the operation as an object, as the collectives take it, and returns its result.

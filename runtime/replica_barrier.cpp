@@ -27,6 +27,7 @@ void ReplicaBarrier::begin() {
   failure_ = nullptr;
 }
 
+// Keeps the first failure, and wakes the waiting replicas. The caller holds the mutex.
 void ReplicaBarrier::fail(Code code, const std::string& what, std::string_view mend) {
   if (!failure_) failure_ = std::make_exception_ptr(Error(code, what, mend));
   changed_.notify_all();
@@ -36,6 +37,7 @@ void ReplicaBarrier::check() const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+// Returns the call and the replicas that have not come to it.
 std::string ReplicaBarrier::missing() const {
   IndexSet absent;
   for (int replica = 0; replica < size_; ++replica) {
@@ -58,6 +60,7 @@ void ReplicaBarrier::look_at_the_clock(Clock::time_point begin, bool& warned) {
          "check that replica; LOCKSTEP_TIMEOUT sets the limit");
 }
 
+// Waits until ready() or a failure. After the completion has begun, only its end counts.
 void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
   const auto come = [&] { return (failure_ != nullptr && !leading_) || ready(); };
   const auto begin = Clock::now();
@@ -76,6 +79,7 @@ void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
   check();
 }
 
+// Adds a replica's value. The first one sets the line and the type, which the others must match.
 void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* mine) {
   check();
   if (first_to_leave_ >= 0) {
@@ -103,6 +107,7 @@ void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* 
   }
 }
 
+// Replica 0 runs the completion for all; the others wait for its end.
 void ReplicaBarrier::arrive_and_wait(int replica, Origin origin, const void* kind, void* mine,
                                      const Completion& completion) {
   Lock lock(mutex_);
@@ -116,6 +121,7 @@ void ReplicaBarrier::arrive_and_wait(int replica, Origin origin, const void* kin
   call(lock, completion);
 }
 
+// Runs the completion without the mutex, because it may call anything, and then opens the barrier.
 void ReplicaBarrier::call(Lock& lock, const Completion& completion) {
   std::exception_ptr thrown;
   lock.unlock();
@@ -135,10 +141,11 @@ void ReplicaBarrier::call(Lock& lock, const Completion& completion) {
   if (!thrown) return check();
   fail(Code::peer_failed,
        text("the function of merge_call at ", place(origin_), ", for all replicas, threw: ", detail::what_of(thrown)),
-       "mend that");
+       "correct that function");
   std::rethrow_exception(thrown);
 }
 
+// Records that a replica's function has returned. Replicas that wait then would wait for ever.
 void ReplicaBarrier::leave(int replica) {
   const std::lock_guard lock(mutex_);
   if (first_to_leave_ < 0) first_to_leave_ = replica;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets the replicas of a process meet in the middle of a job: all or none, at the same place of the program. One
 // replica then runs a function on the values that all have brought.
+//
+// A strategy owns one for the replicas of its process. Each replica's thread calls it.
 #pragma once
 
 #include <chrono>

@@ -45,11 +45,14 @@ bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
 
 bool ReplicaCalls::has_leader() const { return members_.leader() != nullptr || config_.size() == devices_.tasks(); }
 
+// Uses the communicator of processes if there is one. Otherwise each process has one replica, which is the leader.
 void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
   const CallGuard guard(*this);
   call(members_.leader() != nullptr ? *members_.leader() : members_.at(0));
 }
 
+// Starts the call of every local member from this thread, then waits for all. With NCCL each member has a thread,
+// because a start may block until the other members start.
 void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject& subject) {
   const CallGuard guard(*this);
   const int replicas = replicas_.count();
@@ -68,6 +71,7 @@ void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject&
   wait_all(requests, origin);
 }
 
+// Runs the job of replica 0 in this thread, and the others in new ones.
 void ReplicaCalls::in_new_threads(const std::function<void(int)>& job) {
   const int replicas = replicas_.count();
   std::vector<std::jthread> others;
@@ -84,6 +88,8 @@ void ReplicaCalls::in_new_threads(const std::function<void(int)>& job) {
   job(0);
 }
 
+// Runs each member's call in a thread of its own, on that replica's processors. Of several failures, the cause is
+// thrown rather than its consequences.
 void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubject& subject) {
   std::vector<std::exception_ptr> failures(static_cast<std::size_t>(replicas_.count()));
   const auto run_one = [&](int local) {
@@ -125,6 +131,7 @@ void ReplicaCalls::combine(NamedOp op, const std::vector<TensorViews>& values, c
   config_.ops().combine(strategy_, op.op(), values, options, origin, subject);
 }
 
+// Returns the subject that all local replicas have. Throws Error mismatch if they combine different values.
 CallSubject ReplicaCalls::common_subject(Origin origin) {
   const CallSubject first = members_.at(0).core()->binder().subject();
   for (int local = 1; local < replicas_.count(); ++local) {

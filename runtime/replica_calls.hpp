@@ -38,6 +38,7 @@ class ReplicaCalls {
   ReplicaCalls(Strategy& strategy, const StrategyConfig& config, const ReplicaDevices& devices, LocalReplicas& replicas,
                ReplicaMembers& members)
       : strategy_(strategy), config_(config), devices_(devices), replicas_(replicas), members_(members) {}
+  // Returns the calls of that strategy, which owns them.
   static ReplicaCalls& of(const Strategy& strategy);
 
   // Starts a call of every local member, perhaps in several threads, and waits for all.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns the communicators of a process's replicas. They are made together, and made again after a failure.
+//
+// A strategy owns them. Only the thread that calls the strategy makes them again after a failure.
 #pragma once
 
 #include <functional>

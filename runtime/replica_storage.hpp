@@ -25,6 +25,7 @@ class ReplicaStorage {
     is_here_ = gpu == gpu::MemoryLocation::host;
   }
 
+  // Returns the shape of the value.
   const TensorShape& shape() const { return shape_; }
   // True if the part is in the host's memory.
   bool is_here() const { return is_here_; }

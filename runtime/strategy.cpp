@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the life of a strategy: its beginning, its runs, its end, and what it says of itself.
+// Implements the life of a strategy: its beginning, its runs, its end, and its description of itself.
 #include "runtime/strategy.hpp"
 
 #include <algorithm>

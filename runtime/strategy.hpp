@@ -199,6 +199,7 @@ class MirroredStrategy final : public Strategy {
 // The session must outlive the strategy. All ranks make it together.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
+  // Makes one replica, or `replicas` of them, on this rank.
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
   MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
   // Makes replicas on these devices of this rank: {"gpu:0"}.
@@ -218,6 +219,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
 // Runs the only replica of a program.
 class OneDeviceStrategy final : public Strategy {
  public:
+  // Makes the only replica, on the processors of this process.
   explicit OneDeviceStrategy(const StrategyOptions& options = {});
   // Runs it on a device: "cpu:1" or "gpu:0".
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
@@ -229,6 +231,7 @@ class OneDeviceStrategy final : public Strategy {
 // Runs replicas of one process that share a single copy of each variable. Changes are combined first.
 class CentralStorageStrategy final : public Strategy {
  public:
+  // Makes this many replicas as threads. Variables have one value in the host's memory.
   explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
   // Makes one replica on each of the devices, and keeps variables on the first.
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});

@@ -48,8 +48,8 @@ void StrategyConfig::choose_backend(const std::vector<std::string>& types, bool 
 
 void StrategyConfig::log_choice() const {
   if (choice_.is_requested) return;
-  options_.log.warn(text(describe(), " does not do what communication = ",
-                         to_string(options_.communication.implementation), " says: ", choice_.why));
+  options_.log.warn(text(describe(), " does not follow communication = ",
+                         to_string(options_.communication.implementation), ": ", choice_.why));
 }
 
 CommunicationOptions StrategyConfig::communication_with(const CommunicationOptions& call) {
@@ -58,7 +58,7 @@ CommunicationOptions StrategyConfig::communication_with(const CommunicationOptio
   const bool differs = wished != CommunicationImplementation::automatic && wished != mine.implementation;
   if (differs && !warned_.exchange(true))
     options_.log.warn(text(describe(), ": a call asks for communication = ", to_string(wished),
-                           ", which is for StrategyOptions to say; it goes by ", to_string(mine.implementation)));
+                           ", which only StrategyOptions can select; this call uses ", to_string(mine.implementation)));
   return mine.merged(call);
 }
 

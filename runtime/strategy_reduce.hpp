@@ -72,7 +72,7 @@ requires(detail::Structure<S>&& detail::PartOf<S>::differs)
   const auto parts = detail::parts_of(*this, structure);
   detail::for_each_leaf(structure, []<class Leaf>(const Leaf& leaf) {
     static_assert(detail::IsPerReplica<Leaf>,
-                  "lockstep: what is reduced has a value for each replica in all of its places");
+                  "lockstep: every part of a reduced structure must have a value for each replica");
     for (int local = 1; local < leaf.size(); ++local) detail::require_alike(leaf[0], leaf[local]);
   });
   return reduce(op, PerReplica(std::deque(parts.begin(), parts.end())), origin);

@@ -36,6 +36,7 @@ class Variable {
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) noexcept = default;
 
+  // Return the options with which the variable was made, its shape, and its strategy.
   const std::string& name() const { return state().rules().options().name; }
   const TensorShape& shape() const { return state().values.front().shape(); }
   bool trainable() const { return *state().rules().options().trainable; }
@@ -334,5 +335,5 @@ std::string Variable<T>::to_string() const {
 
 }  // namespace lockstep
 
-#include "runtime/update.hpp"            // what strategies do with variables
+#include "runtime/update.hpp"            // functions of strategies on variables
 #include "runtime/variable_changes.hpp"  // how replicas agree on a change

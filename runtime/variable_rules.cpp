@@ -25,6 +25,7 @@ std::string_view name_of(Aggregation aggregation) {
   }
 }
 
+// Returns NumPy's name of the type, such as "float32" for f32, as TensorFlow prints it.
 std::string numpy_name(DataType type) {
   if (type == DataType::boolean) return "bool";
   const std::string name(to_string(type));
@@ -36,6 +37,7 @@ std::string numpy_name(DataType type) {
   return text(kind, name.substr(name.find_first_of("0123456789")));
 }
 
+// Names may differ in a number at the end, which TensorFlow adds to make names unique.
 void check_names(const PerReplica<std::string>& names, Origin origin) {
   const auto without_number = [](std::string_view name) {
     const std::size_t last = name.find_last_not_of("0123456789");
@@ -53,6 +55,7 @@ void check_names(const PerReplica<std::string>& names, Origin origin) {
 
 std::string VariableRules::quoted() const { return text("variable '", printable(options_.name), '\''); }
 
+// Checks the options and fills in the defaults: synchronized on write, and trainable unless it is synchronized on read.
 VariableRules::VariableRules(VariableOptions options, Strategy::VariablePlacement placement, bool has_fractions,
                              bool adds)
     : options_(std::move(options)), placement_(placement) {
@@ -106,6 +109,7 @@ void VariableRules::refuse_change_for_all(std::string_view call) const {
               "do it in a replica, or assign the whole");
 }
 
+// Refuses scatter calls whose result the aggregation would not define.
 void VariableRules::check_scatter(std::string_view call, bool only_of_one, bool in_one_of_several) const {
   const auto refuse = [&](const std::string& why, std::string_view mend) {
     throw Error(Code::usage, text(call, " of ", quoted(), ": ", why), mend);
@@ -125,6 +129,7 @@ void VariableRules::check_shape(const TensorShape& mine, const TensorShape& give
       "give a value of the variable's shape");
 }
 
+// Prints the variable as TensorFlow does.
 std::string VariableRules::to_text(const std::vector<std::string>& values, const TensorShape& shape,
                                    DataType type) const {
   const auto one = [&](int replica) {

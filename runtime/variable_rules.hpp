@@ -46,6 +46,7 @@ class VariableRules {
   // are wrong, or wrong for that type.
   VariableRules(VariableOptions options, Strategy::VariablePlacement placement, bool has_fractions, bool adds);
 
+  // Returns the checked options.
   const VariableOptions& options() const { return options_; }
   // True if the parts are combined when they are read.
   bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }

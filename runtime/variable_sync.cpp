@@ -92,7 +92,7 @@ void VariableBase::say_difference(const std::vector<std::span<const std::byte>>&
                end - begin == 1 ? text(", element ", begin) : text(", between elements ", begin, " and ", end - 1));
   }
   throw Error(
-      Code::out_of_sync, text(rules_.quoted(), " differs from what replicas ", alike.to_string(), " have: ", words),
+      Code::out_of_sync, text(rules_.quoted(), " differs from replicas ", alike.to_string(), ": ", words),
       "restore it from a checkpoint, or assign it for all; then find the code that writes to one replica alone");
 }
 

@@ -60,7 +60,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     const bool mine_to_choose = choosing.mutex() == nullptr || choosing.owns_lock();
     Writer mine;
     mine.put(colour).put(key).put(mine_to_choose).put(std::span<const std::byte>(channels_in_use()));
-    const auto all = all_gather("split: what is free", mine.take(), rest());
+    const auto all = all_gather("split: free channels", mine.take(), rest());
     std::vector<std::pair<int, int>> chosen;  // key, rank
     std::vector<Bytes> used;
     used.reserve(static_cast<std::size_t>(size_));

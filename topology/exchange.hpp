@@ -28,13 +28,14 @@ struct Patience {
 // same calls in the same order.
 class Exchange {
  public:
-  // `rank` is this member's number among `size`. Lines about missing members go to `log`.
+  // Sets this member's number among `size` members. Lines about missing members go to `log`.
   Exchange(int rank, int size, Patience patience, Log log)
       : rank_(rank), size_(size), patience_(patience), log_(std::move(log)) {}
   virtual ~Exchange() = default;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
 
+  // Return this member's rank, the number of members, the time limits, and the log.
   int rank() const { return rank_; }
   int size() const { return size_; }
   const Patience& patience() const { return patience_; }

@@ -14,9 +14,10 @@ namespace lockstep {
 // Holds ranks in an order, and the index of this rank there.
 class Group {
  public:
-  // A member may look at a group that it is not in; its index is then `none` (-1).
+  // Makes a group of these ranks. `my_rank` may be none of them; the index is then `none` (-1).
   Group(std::vector<int> ranks, int my_rank);
 
+  // Return the number of members, and this member's index; -1 if it is not in the group.
   int size() const { return static_cast<int>(ranks_.size()); }
   int index() const { return index_; }
   // Throws std::out_of_range for an index that is not there.

@@ -46,15 +46,18 @@ class ThreadRendezvous {
   std::map<std::vector<int>, std::pair<std::shared_ptr<ThreadRendezvous>, std::size_t>> side_rendezvous_;
 };
 
+// Returns the sentence that names the threads that have not arrived.
 std::string ThreadRendezvous::missing(std::string_view what) const {
   const IndexSet absent = exchange_rules::missing_ranks(size_, [this](int rank) { return arrived_.contains(rank); });
   return exchange_rules::absence(what, blocks_.size(), "threads", absent);
 }
 
+// Throws the first failure. The lock shows that the caller holds the mutex.
 void ThreadRendezvous::check_failure(Lock&) const {
   if (failure_) std::rethrow_exception(failure_);
 }
 
+// Keeps the first failure, and wakes all waiting threads.
 void ThreadRendezvous::fail_locked(const Error& error) {
   if (!failure_) failure_ = std::make_exception_ptr(error);
   changed_.notify_all();
@@ -75,6 +78,7 @@ std::optional<std::string> ThreadRendezvous::failure() {
   }
 }
 
+// Waits until `done()`, with a warning and a limit. Meanwhile it drives the calls that this thread has under way.
 void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
                             const std::function<bool()>& done) {
   const auto begin = std::chrono::steady_clock::now();
@@ -104,6 +108,7 @@ void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Pa
   check_failure(lock);
 }
 
+// Runs one round: waits until all have read the last round, adds this thread's block, waits for all, and reads.
 std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
                                           Patience patience) {
   Lock lock(mutex_);
@@ -132,6 +137,7 @@ std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, 
   return all;
 }
 
+// Returns the rendezvous of a split. The first thread of the group makes it, and the last one removes it from the map.
 std::shared_ptr<ThreadRendezvous> ThreadRendezvous::side_rendezvous(const std::vector<int>& ranks) {
   const Lock lock(mutex_);
   auto& [rendezvous, takers] = side_rendezvous_[ranks];
@@ -141,6 +147,7 @@ std::shared_ptr<ThreadRendezvous> ThreadRendezvous::side_rendezvous(const std::v
   return taken;
 }
 
+// Is one thread's end of a rendezvous, which all ends own together.
 class LocalExchange final : public Exchange {
  public:
   LocalExchange(std::shared_ptr<ThreadRendezvous> rendezvous, int rank, int size, Patience patience, Log log)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An exchange among threads of one process, for tests and for strategies within one process.
+//
+// Each thread has an exchange of its own; all of them share one rendezvous.
 #pragma once
 
 #include <functional>

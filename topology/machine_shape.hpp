@@ -98,7 +98,8 @@ struct SharedUnits {
   bool operator==(const SharedUnits&) const = default;
 };
 
-// `pus` are positions in `machine.pus`. An empty set shares nothing.
+// Returns the parts that all of these hardware threads share. `pus` are positions in `machine.pus`. An empty set shares
+// nothing.
 SharedUnits shared_units_of(const MachineShape& machine, const IndexSet& pus);
 
 }  // namespace lockstep

@@ -15,10 +15,12 @@ namespace {
 
 constexpr std::string_view uplink = "uplink";
 
+// Parses sentences such as "rack1 = node[1-4]" and "uplink = 400G". Errors name the source and its line.
 class RackParser {
  public:
   explicit RackParser(std::string_view where) : where_(where) {}
 
+  // Parses one sentence; an empty one is allowed. Line 0 is left out of errors.
   void take(std::string_view sentence, std::size_t line) {
     line_ = line;
     const std::string_view words = trim(sentence);
@@ -41,12 +43,14 @@ class RackParser {
     throw Error(Code::bad_setting, text(where_, line_ > 0 ? text(':', line_) : std::string(), ": ", what), mend);
   }
 
+  // True for words joined by "/", which name the levels of racks.
   static bool is_name(std::string_view name) {
     return name.size() <= 256 && std::ranges::all_of(split(name, '/'), [](std::string_view part) {
              return !part.empty() && printable(part, part.size()) == part && part.find(' ') == part.npos;
            });
   }
 
+  // Sets the rate from a rack to all others, in Mbit/s.
   void take_uplink(std::string_view rate) {
     const auto number = parse_number(rate.substr(0, rate.empty() ? 0 : rate.size() - 1));
     const double scale = rate.ends_with('M') ? 1 : rate.ends_with('G') ? 1e3 : rate.ends_with('T') ? 1e6 : 0;
@@ -55,6 +59,7 @@ class RackParser {
     racks.uplink_mbit_per_s = std::llround(*number * scale);
   }
 
+  // Adds hosts to a rack. A host may be named again, but only in the same rack.
   void take_rack(std::string_view name, std::string_view value) {
     if (!is_name(name))
       refuse(text('"', printable(name), "\" as the name of a rack"), "write it as rack1, or row1/rack1");
@@ -100,6 +105,7 @@ Racks parse_racks(std::string_view words, std::string_view where) {
   return std::move(reading.racks);
 }
 
+// A text with "=" is the description itself; any other text is the path of a file.
 std::optional<Racks> racks_of(const Settings& settings) {
   const std::string words = settings.racks();
   if (words.empty()) return std::nullopt;

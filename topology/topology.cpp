@@ -21,6 +21,7 @@ std::string_view to_string(Link link) {
 
 namespace {
 
+// Returns the position of an equal value, which it appends if there is none.
 template <class T>
 int intern_in(std::vector<T>& all, const T& value) {
   const auto found = std::ranges::find(all, value);
@@ -34,6 +35,7 @@ bool is_index(const std::vector<T>& all, int index) {
   return index >= 0 && static_cast<std::size_t>(index) < all.size();
 }
 
+// Throws Error bad_topology. Parts come from other processes, so they may contradict each other.
 void require(bool good, std::string_view what) {
   if (!good) throw Error(Code::bad_topology, what, "run the same build of the program on all nodes");
 }
@@ -44,6 +46,7 @@ int TopologyParts::intern(const MachineShape& machine) { return intern_in(machin
 
 int TopologyParts::intern(const Place& place) { return intern_in(places, place); }
 
+// Derives the shared units of each place and the order of the members once, so that questions only look up.
 Topology::Topology(TopologyParts parts) : parts_(std::move(parts)) {
   check();
   for (const Place& place : parts_.places) {
@@ -52,6 +55,7 @@ Topology::Topology(TopologyParts parts) : parts_(std::move(parts)) {
   sort_members();
 }
 
+// Repeats each member as often as its number says, for threads that become members.
 Topology Topology::with_members(std::span<const int> numbers) const {
   TopologyParts parts = parts_;
   parts.members.clear();
@@ -60,6 +64,7 @@ Topology Topology::with_members(std::span<const int> numbers) const {
   return Topology(std::move(parts)).with_network(network_);
 }
 
+// Keeps only these members and their nodes. Nodes are numbered in the order in which the ranks come to them.
 Topology Topology::among(std::span<const int> ranks) const {
   TopologyParts parts = parts_;
   parts.nodes.clear();
@@ -79,7 +84,7 @@ Topology Topology::among(std::span<const int> ranks) const {
 }
 
 void Topology::check_place(const Place& place) const {
-  require(is_index(parts_.machines, place.machine), text("a place on machine ", place.machine, ", which is not there"));
+  require(is_index(parts_.machines, place.machine), text("a place on unknown machine ", place.machine));
   const MachineShape& machine = at(parts_.machines, place.machine);
   require(!place.pus.empty(), "a place without a hardware thread");
   require(place.pus.ranges().back().last < static_cast<int>(machine.pus.size()),
@@ -105,7 +110,7 @@ void Topology::check() const {
   std::vector<bool> used(parts_.nodes.size());
   for (int rank = 0; rank < size(); ++rank) {
     const Member& each = member(rank);
-    require(is_index(parts_.nodes, each.node), text("rank ", rank, " is on node ", each.node, ", which is not there"));
+    require(is_index(parts_.nodes, each.node), text("rank ", rank, " is on unknown node ", each.node));
     require(is_index(parts_.places, each.place), text("rank ", rank, " has no place"));
     require(place_of(rank).machine == node(each.node).machine, text("rank ", rank, " has a place of another machine"));
     used.at(static_cast<std::size_t>(each.node)) = true;
@@ -113,6 +118,7 @@ void Topology::check() const {
   require(std::ranges::find(used, false) == used.end(), "a node without members");
 }
 
+// Sorts the members by node and by position in the machine. That order is the ring.
 void Topology::sort_members() {
   order_.resize(static_cast<std::size_t>(size()));
   std::iota(order_.begin(), order_.end(), 0);
@@ -144,6 +150,7 @@ bool Topology::equal_nodes() const {
   return true;
 }
 
+// Looks for the smallest part that both members share.
 Link Topology::link(int a, int b) const {
   if (a == b) return Link::self;
   if (member(a).node != member(b).node) return Link::network;
@@ -173,6 +180,7 @@ int distance(const SharedUnits& units, const Device& device) {
   return device.numa != none && device.numa == units.numa ? 0 : 1;
 }
 
+// Returns the devices at the smallest distance, of those that the place sees.
 template <class Device>
 std::vector<int> nearest_devices(const SharedUnits& units, const std::vector<Device>& devices,
                                  const std::vector<int>& seen) {
@@ -206,6 +214,7 @@ Topology Topology::with_network(const Network& measured) const {
   return all;
 }
 
+// Racks are used only if those of all nodes are known, because levels need every node.
 Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_per_s) const {
   TopologyParts parts = parts_;
   std::vector<std::string> missing;
@@ -226,6 +235,7 @@ Topology Topology::with_racks(std::vector<std::string> racks, std::int64_t mbit_
   return Topology(std::move(parts)).with_network(network_);
 }
 
+// Returns the largest crowd of the node: members per core of a place, or members per core of a CPU quota.
 double Topology::members_per_core(int node) const {
   std::map<int, int> crowd;      // members by place
   std::map<double, int> groups;  // members by quota: equal quotas on a node count as one control group
@@ -268,6 +278,7 @@ std::size_t Topology::size_bytes() const {
 
 std::uint64_t Topology::fingerprint() const { return hash(to_bytes()); }
 
+// Hashes machines and places without names of hosts, so that equal jobs on other hosts have the same kind.
 std::uint64_t Topology::kind() const {
   Writer writer;
   for (const Member& each : parts_.members) {

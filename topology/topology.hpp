@@ -72,9 +72,11 @@ class Topology {
   // Throws Error bad_topology when the parts contradict each other.
   explicit Topology(TopologyParts parts);
 
+  // Return the number of members, and the number of nodes.
   int size() const { return static_cast<int>(parts_.members.size()); }
   int node_count() const { return static_cast<int>(parts_.nodes.size()); }
 
+  // Return a member, a node, a place, or a machine. Throw std::out_of_range for a rank or number that does not exist.
   const Member& member(int rank) const { return at(parts_.members, rank); }
   const Node& node(int node) const { return at(parts_.nodes, node); }
   const Place& place_of(int rank) const { return at(parts_.places, member(rank).place); }

@@ -71,6 +71,7 @@ void Batch::run(Origin origin) {
   core_->run_all(calls_, origin);
 }
 
+// With LOCKSTEP_STRICT the line is part of the agreement, so calls from another line are packed again.
 void Batch::pack_for(const Origin& origin) {
   const std::uint64_t place = core_->members().options().strict ? fingerprint_of(origin) : 0;
   if (place != place_) calls_.clear();
@@ -78,6 +79,7 @@ void Batch::pack_for(const Origin& origin) {
   if (calls_.empty()) pack(origin);
 }
 
+// Makes one call for each group of tensors with equal type and operation, in the order of the first tensor of each.
 void Batch::pack(const Origin& origin) {
   // Checks each tensor before the counts are added up.
   for (const detail::CallRequest& each : requests_) core_->binder().check(each);
@@ -129,6 +131,7 @@ void Batch::pack_alike(std::size_t first, const Origin& origin) {
   calls_.push_back(bound_call.gpus ? std::move(bound_call) : packed(*core_, whole, all));
 }
 
+// Prepares the call on the host: in place within a node, or by copies to packed memory and back.
 detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequest whole,
                                 std::span<const detail::CallRequest> members) {
   // Each tensor is multiplied by its own factor; then the call is a sum.

@@ -21,6 +21,7 @@ class StreamMark;
 // order; a difference is LOCKSTEP-E016. The caller owns the tensors' memory, which must stay while the batch is used.
 class Batch {
  public:
+  // Makes an empty batch on a communicator, which must outlive it.
   explicit Batch(Communicator& communicator);
   // Orders the calls in a GPU's stream. All ranks of the communicator do so, each with a stream of its own GPU.
   explicit Batch(const StreamCollectives& on);

@@ -23,7 +23,7 @@ std::optional<BufferError> buffer_error(const BufferView& data, std::size_t elem
                             data.count / data.blocks, " long"),
                        "give a stride of at least the length of a run"};
   if (data.count > 0 && data.data == nullptr)
-    return BufferError{text("a buffer of ", data.count, " elements at address 0"), "give memory that is there"};
+    return BufferError{text("a buffer of ", data.count, " elements at address 0"), "give a valid address"};
   return std::nullopt;
 }
 

@@ -94,7 +94,8 @@ constexpr void check_element() {
   static_assert(std::is_trivially_copyable_v<T>,
                 "lockstep: elements travel byte by byte, so their type must be trivially copyable (no std::string, no "
                 "pointers to own memory)");
-  static_assert(!std::is_pointer_v<T>, "lockstep: a pointer means nothing to another process; send what it points to");
+  static_assert(!std::is_pointer_v<T>,
+                "lockstep: a pointer means nothing to another process; send the object that it points to");
 }
 
 // Describes a buffer to read. The view is not const, so that input and output have one type.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks and plans requests.
+//
+// A CommunicatorCore owns it. One thread at a time uses it. All members bind the same calls, so a plan needs no
+// message.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +38,7 @@ class CallBinder {
   // Checks a call without planning it.
   void check(const CallRequest& request);
 
-  // Returns the GPU in whose memory tensors should be packed, or gpu::MemoryLocation::host. Members may differ. For
+  // Returns the GPU that should hold packed tensors, or gpu::MemoryLocation::host. Members may differ. For
   // `host`, tensors are packed in host memory, which is pinned if a tensor is on a GPU.
   int packing_device(const CallRequest& whole, std::span<const CallRequest> tensors);
   // Returns memory for packed tensors: of that GPU, or of the host if it is gpu::MemoryLocation::host, pinned for GPUs.

@@ -13,8 +13,10 @@
 namespace lockstep::detail {
 namespace {
 
+// Bounds counts. A negative number that became unsigned is above it.
 constexpr std::size_t largest_count = std::numeric_limits<std::size_t>::max() / 2;
 
+// Throws Error usage that names the call and its line.
 [[noreturn]] void refuse(const CallRequest& request, std::string_view what, std::string_view mend) {
   throw Error(Code::usage, text(name_of(request), ": ", what), mend);
 }
@@ -27,6 +29,7 @@ std::size_t product(const CallRequest& request, std::size_t a, std::size_t b) {
   return all;
 }
 
+// Checks the buffers and the root by themselves.
 void check_sizes(const CallRequest& request, int size) {
   if (request.wrong != nullptr)
     refuse(request, request.wrong, "give a number of runs that the number of members divides");
@@ -40,6 +43,7 @@ void check_sizes(const CallRequest& request, int size) {
   }
 }
 
+// Throws Error usage unless the buffer has exactly `count` elements; `because` names the origin of that number.
 void need(const CallRequest& request, std::string_view which, const BufferView& data, std::size_t count,
           std::string_view because) {
   if (data.count == count) return;
@@ -47,6 +51,7 @@ void need(const CallRequest& request, std::string_view which, const BufferView& 
          "give a span of exactly that part of the buffer");
 }
 
+// Checks the counts and offsets of an unequal form: one for each member, and a total that memory can hold.
 void need_counts(const CallRequest& request, std::string_view which, std::span<const std::size_t> counts,
                  std::span<const std::size_t> offsets, int size) {
   const auto members = static_cast<std::size_t>(size);
@@ -78,6 +83,7 @@ void need_room(const CallRequest& request, std::string_view which, const Partiti
            "give offsets that keep the blocks apart");
 }
 
+// Returns the first element that is in two blocks.
 std::optional<std::size_t> find_overlap(const Blocks& blocks) {
   std::vector<std::pair<std::size_t, std::size_t>> ranges;
   for (int i = 0; i < blocks.parts(); ++i) {
@@ -90,11 +96,13 @@ std::optional<std::size_t> find_overlap(const Blocks& blocks) {
   return std::nullopt;
 }
 
+// Is a range of addresses.
 struct Extent {
   std::uintptr_t begin;
   std::uintptr_t end;
 };
 
+// Returns the addresses between the first and the last element, with the gaps of a strided buffer.
 Extent extent_of(const CallRequest& request, const BufferView& data) {
   const auto begin = reinterpret_cast<std::uintptr_t>(data.data);
   if (data.contiguous()) return {begin, begin + data.count * request.element_bytes};
@@ -118,6 +126,8 @@ bool is_in_place(const CallRequest& request, const Spec& spec, int index) {
   return begin(request.input, input_shift) == begin(request.output, output_shift);
 }
 
+// Finds out if the call is in place. Other overlaps are refused, because a schedule may read an element after it was
+// written.
 void check_overlap(const CallRequest& request, Spec& spec, int index) {
   spec.in_place = is_in_place(request, spec, index);
   if (spec.in_place || request.input.count == 0 || request.output.count == 0) return;
@@ -131,6 +141,7 @@ void check_overlap(const CallRequest& request, Spec& spec, int index) {
   }
 }
 
+// Sets the count and the blocks of a call in which all members have equal counts.
 void cut_equal(const CallRequest& request, Spec& spec, int size, int index) {
   const auto members = static_cast<std::size_t>(size);
   const bool root = index == request.root;
@@ -172,6 +183,7 @@ void cut_equal(const CallRequest& request, Spec& spec, int size, int index) {
   }
 }
 
+// Sets the blocks of a call with counts. In gather_v and scatter_v only the root knows all of them.
 void cut_unequal(const CallRequest& request, Spec& spec, int size, int index, PartitionCache& partitions) {
   const bool root = index == request.root;
   const auto own = static_cast<std::size_t>(index);

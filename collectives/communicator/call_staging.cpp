@@ -72,6 +72,8 @@ void CallStaging::log_mapping_failure() const {
       text("members of \"", members_.options().name, "\" ", room->gpus().shared()->failure().take()));
 }
 
+// Adds copies in and back for strided data, and for GPU data that the members cannot use in place. Input and output in
+// one buffer share the staging memory.
 void CallStaging::stage(BoundCall& bound_call, const CallRequest& request) const {
   if (can_keep_order(request, *bound_call.call.plan) && request.input.contiguous() && request.output.contiguous()) {
     bound_call.keeps_order = bound_call.stream && gpu::backend() != nullptr;
@@ -150,8 +152,8 @@ void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& ori
                        to_string(bound_call.call.plan->spec.collective), " at ", place(origin), " was in ",
                        each.where.on_device() ? text("the memory of GPU ", each.where.device)
                                               : std::string("memory that all members took together"),
-                       " when it was planned, and is not there any more: it was freed"),
-                  "keep the buffers of a plan as long as it is started, or plan anew on all members");
+                       " when it was planned, and was freed since"),
+                  "keep the buffers of a plan as long as it is started, or plan again on all members");
     });
   }
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares calls that cannot use their data in place, and finds data that was freed since.
+//
+// A CallBinder owns it. The staging memory belongs to the BoundCall, so a call that is planned once keeps its memory.
 #pragma once
 
 #include "collectives/communicator/bound_call.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds what members compare besides the counts of a call.
+// Holds the values that members compare besides the counts of a call.
 #pragma once
 
 #include <cstdint>

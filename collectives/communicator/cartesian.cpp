@@ -45,10 +45,10 @@ CartesianGrid::CartesianGrid(Communicator& communicator, std::vector<int> extent
   }
   if (places != communicator.size()) {
     throw Error(Code::usage, text("a grid of ", places, " places for ", communicator.size(), " members"),
-                "give extents whose product is the number of members; even_grid(members, dimensions) finds some");
+                "give extents that multiply to the number of members; even_grid(members, dimensions) finds some");
   }
   if (periodic_.size() != extents_.size())
-    throw Error(Code::usage, text(periodic_.size(), " words on being periodic for ", extents_.size(), " dimensions"),
+    throw Error(Code::usage, text(periodic_.size(), " periodic flags for ", extents_.size(), " dimensions"),
                 "give one for each dimension");
 }
 

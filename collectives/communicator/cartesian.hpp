@@ -36,6 +36,7 @@ class CartesianGrid {
   // usage if their numbers differ, or if the extents do not multiply to the number of ranks.
   CartesianGrid(Communicator& communicator, std::vector<int> extents, std::vector<bool> periodic);
 
+  // Return the communicator of the grid, the number of its dimensions, and the number of members along each.
   Communicator& communicator() { return *communicator_; }
   int dimensions() const { return static_cast<int>(extents_.size()); }
   const std::vector<int>& extents() const { return extents_; }

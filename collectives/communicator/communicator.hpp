@@ -23,6 +23,7 @@ namespace lockstep {
 // refuses every later call, with that failure's reason. A moved-from communicator throws Error usage.
 class Communicator : public Collectives<Communicator> {
  public:
+  // Is for Lockstep itself: it wraps a core that a member has made.
   explicit Communicator(std::shared_ptr<detail::CommunicatorCore> core) : core_(std::move(core)) {}
   // Makes a communicator of the members of an exchange, which it duplicates; all of them call it. `ranks` are their
   // ranks in the topology. Most programs take session.world() instead.
@@ -32,6 +33,8 @@ class Communicator : public Collectives<Communicator> {
   Communicator(Communicator&&) noexcept = default;
   Communicator& operator=(Communicator&& other) noexcept;
 
+  // Return this member's rank, the number of members, the name in errors, the order of reductions, and the topology of
+  // the job.
   int rank() const;
   int size() const;
   const std::string& name() const;

@@ -10,6 +10,7 @@
 
 namespace lockstep::detail {
 
+// Makes the parts in the order in which they use each other. A failure then ends the work on GPUs too.
 CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
                                    std::vector<int> ranks, TransportMaker maker, CommunicatorOptions options,
                                    node::MemoryLineage lineage)
@@ -26,6 +27,7 @@ CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shar
 
 CommunicatorCore::~CommunicatorCore() { close(); }
 
+// Ends the work on GPUs first. If messages may still use memory, the second function keeps it for ever.
 void CommunicatorCore::close() noexcept {
   members_.close([this] { device_path_->end(); },
                  [this] {
@@ -34,12 +36,14 @@ void CommunicatorCore::close() noexcept {
                  });
 }
 
+// Kept calls hold the timeout, so they are forgotten with it.
 void CommunicatorCore::set_timeout(Duration timeout) {
   const Duration before = members_.options().timeout;
   members_.set_timeout(timeout);
   if (timeout != before) repeated_calls_.clear();
 }
 
+// Tries the kept calls first. A call that is kept needs no vote, because it is too small for one.
 void CommunicatorCore::run(const CallRequest& request) {
   const ExclusiveUse use(members_, request.origin);
   const RepeatedCalls::Result repeated = repeated_calls_.run(request, binder_.subject_key());
@@ -64,6 +68,7 @@ void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
   run_inside(bound_call, request.origin);
 }
 
+// Starts the call in a slot, and releases the slot if that throws.
 void CommunicatorCore::run_inside(const BoundCall& bound_call, const Origin& origin) {
   const CallHandle handle = take_slot(origin);
   pending_calls_.or_release(handle, [&] { begin(bound_call, pending_calls_.at(handle)); });
@@ -125,6 +130,7 @@ CallHandle CommunicatorCore::take_slot(const Origin& origin) {
   return pending_calls_.take(origin);
 }
 
+// GPUs may run several calls as one operation. Otherwise each begins by itself.
 void CommunicatorCore::begin_all(std::span<const BoundCall> calls, CallHandle handle) {
   PendingCall& slot = pending_calls_.at(handle);
   const auto begin_one = [&](const BoundCall& given) {
@@ -140,6 +146,7 @@ void CommunicatorCore::begin_all(std::span<const BoundCall> calls, CallHandle ha
   });
 }
 
+// Begins one call by the first path that takes it: the GPUs, a stream that members share, or the host.
 void CommunicatorCore::begin(const BoundCall& given, PendingCall& slot) {
   if (given.gpus && device_path_->begin(given, slot.on_gpus)) return;
   const BoundCall& bound_call = given.gpus ? *given.gpus->host_call : given;

@@ -20,7 +20,7 @@ void CommunicatorFactory::refuse_allocation_if_failed() const {
   if (!members_.engine().failed()) return;
   throw Error(Code::poisoned,
               text("the communicator \"", members_.options().name, "\" has failed before: it allocates nothing"),
-              "use one that was made before, or shrink() where members have died");
+              "use an older one, or shrink() this one if members have died");
 }
 
 node::Room* CommunicatorFactory::room_of_all() const {

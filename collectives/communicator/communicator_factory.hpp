@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes new objects together with the other members: other communicators, and memory for collectives.
+//
+// A CommunicatorCore owns it. New communicators are made over the exchange of the old one, and own a part of it that
+// they split off.
 #pragma once
 
 #include <functional>

@@ -176,13 +176,13 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::shrink(CommunicatorOption
   members_.refuse_if_closed();
   Transport& transport = members_.engine().world().transport();
   if (!transport.can_regroup())
-    throw Error(Code::usage,
-                text("shrink of \"", members_.options().name,
-                     "\", whose messages go by a way that does not go on when a member is gone"),
-                "start with LOCKSTEP_TRANSPORT=tcp; by mpirun --enable-recovery that is chosen by itself");
+    throw Error(
+        Code::usage,
+        text("shrink of \"", members_.options().name, "\", whose transport does not survive the death of a member"),
+        "start with LOCKSTEP_TRANSPORT=tcp, the default under mpirun --enable-recovery");
   if (std::exchange(has_shrunk_, true))
     throw Error(Code::usage, text('"', members_.options().name, "\" was shrunk before"),
-                "go on with the communicator that came of it, and shrink that one");
+                "use the communicator that shrink() returned, and shrink that one");
   const auto said = members_.engine().begin_shrinking();
   transport.begin_regrouping();
   const auto shrinking = std::make_shared<ShrinkAttempt>(

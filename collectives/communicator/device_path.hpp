@@ -102,13 +102,13 @@ class DevicePath {
   // Orders a call of the host behind its stream and behind `progress.behind`. Returns true if it has run the call,
   // because the members keep the stream's order.
   virtual bool begin_in_stream(const BoundCall& bound_call, const Origin& origin, DeviceProgress& progress) = 0;
-  // Marks the end of a call whose members keep the stream's order, for a Request.
+  // Marks the end of a call in which members keep the stream's order, for a Request.
   virtual void mark_end(const BoundCall& bound_call, DeviceProgress& progress) = 0;
   // True if the streams have reached all marks.
   virtual bool has_reached(DeviceProgress& progress) = 0;
   virtual void wait(DeviceProgress& progress, const Origin& origin) = 0;
 
-  // Returns the GPU in whose memory tensors should be packed, or gpu::MemoryLocation::host. Members may differ. `plan`
+  // Returns the GPU that should hold packed tensors, or gpu::MemoryLocation::host. Members may differ. `plan`
   // plans the call of all tensors.
   virtual int packing_device(const CallRequest& whole, std::span<const CallRequest> tensors,
                              const std::function<std::shared_ptr<const Plan>()>& plan) = 0;

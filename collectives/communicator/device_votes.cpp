@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts the votes of the members on a call, and names the members whose requests do not fit.
+// Counts the votes of the members on a call, and names the members with requests that do not fit.
 #include "collectives/communicator/device_votes.hpp"
 
 #include "collectives/communicator/gpu_wait.hpp"
@@ -28,6 +28,7 @@ std::uint64_t bits_of(int from, int to, std::size_t bytes) {
 
 }  // namespace
 
+// Makes the plan of the vote: a small all_reduce that stands for the voted call in agreements and errors.
 std::shared_ptr<const Plan> DeviceVotes::plan_for(const Spec& spec, std::string_view name, PlanChoice vote) {
   constexpr std::size_t kept = 1024;
   const auto key = std::pair(hash(signature_of(spec)), vote.number());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets members vote on a call before GPUs run it: whether all can, and whether their requests fit.
+//
+// A GpuPath owns it. A vote is a small all_reduce on the host, so it takes as long as the slowest member's arrival.
 #pragma once
 
 #include <array>

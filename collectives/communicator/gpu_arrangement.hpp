@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds how members with their data on GPUs reach each other: by NCCL, or in levels.
+//
+// A GpuPath owns it. All members make the arrangement together, inside the first call that needs it.
 #pragma once
 
 #include <cstddef>

@@ -37,7 +37,7 @@ struct GpuCall final : DeviceCall {
   }
 };
 
-// Return what the path of GPUs has made of a call.
+// Return the GPU path's own form of a call.
 inline GpuCall& gpu_call_of(DeviceCall& call) { return static_cast<GpuCall&>(call); }
 inline const GpuCall& gpu_call_of(const DeviceCall& call) { return static_cast<const GpuCall&>(call); }
 

@@ -12,6 +12,8 @@
 
 namespace lockstep::detail {
 
+// Owners: one member of each GPU exchanges for it. Rails: each member exchanges a part with the members of its position
+// in other groups.
 GpuLevels::GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device,
                      SubCommunicators sub_communicators)
     : member_groups_(std::move(member_groups)),
@@ -26,6 +28,7 @@ GpuLevels::~GpuLevels() {
   }
 }
 
+// In the reproducible order each group must be a subtree of the balanced tree.
 bool GpuLevels::can_do(const Spec& spec) const {
   switch (spec.collective) {
     case Collective::all_reduce:
@@ -46,6 +49,7 @@ void GpuLevels::refuse(const Error& error) noexcept {
   }
 }
 
+// Gives the smaller communicators this call's limit first.
 void GpuLevels::run(std::span<const nccl::NcclCall> steps, Duration limit, const Origin& origin) {
   for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
     if (core) core->set_timeout(limit);
@@ -55,6 +59,7 @@ void GpuLevels::run(std::span<const nccl::NcclCall> steps, Duration limit, const
   run_together(steps, origin);
 }
 
+// Reduces avg to a sum with a later division, and premul_sum to a sum of scaled input.
 void GpuLevels::run_one(const nccl::NcclCall& step, const Origin& origin) {
   if (step.spec.count == 0) return;
   LevelCall level_call{step.spec, step.input, step.output, step.spec.op == ReduceOp::avg, origin};
@@ -140,6 +145,8 @@ void GpuLevels::reduce_by_owners(const LevelCall& level_call) {
   if (is_near_root && is_handed_on) near(level_call, Collective::broadcast, {}, {result, count});
 }
 
+// Owners reduce everything, exchange the groups' parts, and deal their part out. Blocks are sorted by group first if
+// ranks are not.
 void GpuLevels::scatter_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
@@ -161,6 +168,7 @@ void GpuLevels::scatter_by_owners(const LevelCall& level_call) {
   near(level_call, Collective::scatter, {part, ours}, {level_call.output, count});
 }
 
+// Collects each group's blocks at its owner, exchanges them, and sorts them into the order of the ranks.
 void GpuLevels::gather_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
@@ -215,6 +223,7 @@ void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
   if (!is_whole && takes) copy(level_call.output, padded, level_call.bytes(count));
 }
 
+// Sorts the blocks by position, reduces within the group, and then among the members of each rail.
 void GpuLevels::scatter_by_rails(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
@@ -227,6 +236,7 @@ void GpuLevels::scatter_by_rails(const LevelCall& level_call) {
   divide(level_call, level_call.output, count);
 }
 
+// Gathers along the rails first, then within the groups, and sorts the blocks last.
 void GpuLevels::gather_by_rails(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
@@ -238,6 +248,8 @@ void GpuLevels::gather_by_rails(const LevelCall& level_call) {
   reorder(member_groups_.by_place(), level_call.output, by_place, level_call.bytes(count), false);
 }
 
+// Scatters within the root's group, broadcasts along the rails, and gathers in each group. Parts are equal, with
+// padding.
 void GpuLevels::broadcast_by_rails(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const std::size_t places = member_groups_.groups().front().size();

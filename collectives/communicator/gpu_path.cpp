@@ -19,7 +19,7 @@ constexpr std::size_t asked_from = 4096;
 const std::string by_nccl = "nccl";
 const std::string why_nccl = "every member has its data in the memory of a GPU of its own";
 const std::string by_levels = "nccl by levels";
-const std::string why_levels = "all have their data in the memory of GPUs: those that are near each other meet first";
+const std::string why_levels = "all data is in GPU memory: members on one GPU or node combine first";
 
 // Returns the bytes of the larger side, which all members know.
 std::size_t bytes_of(const Spec& spec) {
@@ -118,8 +118,8 @@ void GpuPath::decide_as(DeviceCall& given, const DeviceCall& earlier_call, const
     throw Error(
         Code::usage,
         text("on \"", members_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",
-             "to go by NCCL is elsewhere now, at ", place(origin)),
-        "keep it in that memory, or begin anew on all members");
+             "to use NCCL is elsewhere now, at ", place(origin)),
+        "keep it in that memory, or plan the call again on all members");
   call.choose(earlier.path);
 }
 
@@ -136,9 +136,9 @@ void GpuPath::refuse_if_captured(const BoundCall& bound_call) {
   members_.or_refuse([&] {
     if (!gpu::backend()->is_captured(*bound_call.stream)) return;
     throw Error(Code::usage,
-                text("a stream that is captured was given to the first call of \"", members_.options().name,
+                text("a stream under capture was given to the first call of \"", members_.options().name,
                      "\" on GPUs, ", place(bound_call.call.origin)),
-                "call something once before the stream is captured");
+                "make one call before the stream is captured");
   });
 }
 
@@ -212,7 +212,7 @@ bool GpuPath::has_reached(DeviceProgress& progress) {
 }
 
 void GpuPath::wait(DeviceProgress& progress, const Origin& origin) {
-  GpuWait pause(members_, "what was begun", origin);
+  GpuWait pause(members_, "GPU work of a call", origin);
   while (!progress.marks.empty() && !has_reached(progress)) or_break(members_, [&] { pause(); });
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the device path by NCCL, by levels, and by the streams of GPUs that members share.
+//
+// A CommunicatorCore owns it, if the build has CUDA or tests. It decides between three ways: NCCL among members with a
+// GPU each (GpuArrangement), two levels (GpuLevels), and streams of GPUs that members share (GpuStreams).
 #pragma once
 
 #include <memory>

@@ -86,7 +86,7 @@ std::shared_ptr<std::byte> GpuPath::allocate(std::size_t count, std::size_t elem
     or_break(members_, [&] {
       if (is_wanted && !group.is_made()) arrangement_.make(device, origin);
       if (!group.is_made()) return;
-      GpuWait pause(members_, "what was begun on GPUs", origin);
+      GpuWait pause(members_, "GPU work", origin);
       group.communicator().forget(all.dropped, std::ref(pause));
     });
   });
@@ -107,7 +107,7 @@ std::shared_ptr<std::byte> GpuPath::allocate_by_nccl(std::size_t bytes, nccl::Re
     throw;
   }
   return or_break(members_, [&] {
-    GpuWait pause(members_, "making memory known to NCCL", origin);
+    GpuWait pause(members_, "registering memory with NCCL", origin);
     return arrangement_.nccl().communicator().add(memory, bytes, how, std::ref(pause));
   });
 }

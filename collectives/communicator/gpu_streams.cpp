@@ -17,8 +17,8 @@ void refuse_if_not_there(gpu::Stream stream) {
   if (gpu::backend() == nullptr)
     throw Error(Code::usage, text("a stream of a GPU was given, but ", gpu::why_none()), "give none, or nullptr");
   if (gpu::backend()->is_captured(stream))
-    throw Error(Code::usage, "a stream that is captured was given to a call that the host takes part in",
-                "call it outside of the graph; docs/gpu.md says what GPUs do by themselves");
+    throw Error(Code::usage, "a stream under capture was given to a call that needs the host",
+                "call it outside of the graph; docs/gpu.md lists the calls that need no host");
 }
 
 // Waits at most 1 s for the stream, because the program may free its memory after a failure.
@@ -46,7 +46,7 @@ void GpuStreams::wait_for(gpu::Stream stream, const Origin& origin) {
 void GpuStreams::wait_for(const StreamMarks& marks, const Origin& origin) {
   if (marks.empty()) return;
   or_break(members_, [&] {
-    GpuWait pause(members_, "what is in a stream before a call", origin);
+    GpuWait pause(members_, "work in a stream before a call", origin);
     for (const auto& mark : marks) {
       while (!mark->is_reached()) {
         nccl_.check();
@@ -113,7 +113,7 @@ void GpuStreams::end() noexcept {
   if (room == nullptr) return;
   try {
     if (!members_.engine().failed() && std::uncaught_exceptions() == 0) {
-      GpuWait pause(members_, "what was begun in streams", {});
+      GpuWait pause(members_, "work in streams", {});
       while (are_working()) pause();
     }
     if (!are_working()) return;

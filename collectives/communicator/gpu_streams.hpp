@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs calls in the order of a GPU's stream without NCCL.
+//
+// A GpuPath owns it. The host returns when everything is queued in the stream; the room's steps keep the order among
+// the members.
 #pragma once
 
 #include "collectives/communicator/device_path.hpp"

@@ -54,12 +54,12 @@ class GpuWait {
     throw Error(
         Code::stall,
         text("on \"", members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
-             line.empty() ? "" : text(", begun at ", line), ", has not ended for ",
+             line.empty() ? "" : text(", started at ", line), ", did not end within ",
              std::chrono::duration<double>(limit).count(),
-             " s: what is before it in the stream of a member has not ended, or a member has not started it, or "
-             "is gone"),
-        "look at what each member puts into its stream before, whether all start their plans alike, and at "
-        "NCCL_DEBUG=INFO; LOCKSTEP_TIMEOUT is the limit");
+             " s: earlier work in a member's stream has not ended, or a member is gone or has not started "
+             "this call"),
+        "check the work that each member puts into its stream before, and that all start their plans in one order; "
+        "NCCL_DEBUG=INFO shows NCCL's waits; LOCKSTEP_TIMEOUT is the limit");
   }
 
   Membership& members_;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets members make something together through their exchange.
+//
+// It is made for one set-up and holds nothing. A member that fails in the engine is told to those that wait in the
+// exchange, and the other way round.
 #pragma once
 
 #include <algorithm>

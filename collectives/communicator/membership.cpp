@@ -76,7 +76,7 @@ void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker
   if (!room) room = std::move(node_room.room);
   // Members agree to use GPUs if all can. They take the first member's number, which no other communicator has.
   std::array<std::uint64_t, 2> mine = {has_gpus ? 1U : 0U, drawn_number()};
-  const auto all = exchange_->all_gather("what members may use", std::as_bytes(std::span(mine)));
+  const auto all = exchange_->all_gather("GPUs of members", std::as_bytes(std::span(mine)));
   std::uint64_t id = 0;
   for (std::size_t member = 0; member < all.size(); ++member) {
     std::array<std::uint64_t, 2> theirs{};

@@ -15,9 +15,9 @@ void NcclGroup::join(int device, const Origin& origin) {
     nccl::NcclId id{};
     JointSetup(members_).in_exchange([&] {
       if (members_.rank() == 0) id = nccl::library()->make_id();
-      std::ranges::copy(members_.exchange().broadcast("NCCL's name of the group", id, 0), id.begin());
+      std::ranges::copy(members_.exchange().broadcast("id of the NCCL group", id, 0), id.begin());
     });
-    GpuWait pause(members_, "making NCCL's group", origin);
+    GpuWait pause(members_, "setting up NCCL", origin);
     communicator_ = std::make_unique<nccl::NcclCommunicator>(*nccl::library(), id, members_.size(), members_.rank(),
                                                              device, std::ref(pause));
   });
@@ -33,7 +33,7 @@ void NcclGroup::begin(std::span<const nccl::NcclCall> steps, const BoundCall& bo
 }
 
 void NcclGroup::wait_until_idle(const Origin& origin) {
-  GpuWait pause(members_, "what was begun on GPUs before a call", origin);
+  GpuWait pause(members_, "GPU work before a call", origin);
   while (communicator_ && communicator_->is_working()) {
     communicator_->check();
     pause();
@@ -44,15 +44,13 @@ void NcclGroup::end() noexcept {
   if (!communicator_) return;
   try {
     if (!members_.engine().failed() && std::uncaught_exceptions() == 0) {
-      GpuWait pause(members_, "what was begun on GPUs", {});
+      GpuWait pause(members_, "GPU work", {});
       communicator_->end(std::ref(pause));
     } else {  // A member that ends in good order waits for the work of all.
-      members_.engine().refuse(
-          Error(Code::peer_failed, "it left without ending what GPUs did for it", "see what it says itself"));
+      members_.engine().refuse(Error(Code::peer_failed, "it left with GPU work outstanding", "see its own error"));
     }
   } catch (const std::exception& error) {
-    members_.engine().log().error(
-        text("while ending NCCL's group of \"", members_.options().name, "\": ", error.what()));
+    members_.engine().log().error(text("while ending NCCL for \"", members_.options().name, "\": ", error.what()));
   }
   communicator_.reset();
 }

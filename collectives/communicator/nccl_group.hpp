@@ -39,7 +39,7 @@ class NcclGroup {
   void check() const {
     if (communicator_) communicator_->check();
   }
-  // Waits for what was begun before a call.
+  // Waits for the work that was started before a call.
   void wait_until_idle(const Origin& origin);
   // Aborts the communicator.
   void abort() noexcept { communicator_.reset(); }

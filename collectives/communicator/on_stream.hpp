@@ -15,6 +15,7 @@ class StreamCollectives : public Collectives<StreamCollectives> {
   StreamCollectives(std::shared_ptr<detail::CommunicatorCore> core, gpu::Stream stream)
       : core_(std::move(core)), stream_(stream) {}
 
+  // Return this member's rank and the number of members.
   int rank() const;
   int size() const;
 

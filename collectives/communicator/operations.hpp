@@ -155,7 +155,7 @@ Reduction user_reduction(const Function& function, bool commutes) {
   static_assert(
       std::is_trivially_copyable_v<Function> && sizeof(Function) <= UserReduce::state_bytes,
       "lockstep: your reduction is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
-      "pointer to what is larger");
+      "pointer to larger data");
   Reduction reduction{.op = ReduceOp::user, .commutes = commutes};
   reduction.user.apply = &apply_each<T, Function>;
   std::memcpy(reduction.user.state.data(), &function, sizeof function);
@@ -166,13 +166,14 @@ Reduction user_reduction(const Function& function, bool commutes) {
 // Copies the user's launcher byte by byte, as user_reduction() copies the function.
 template <class T, class Launcher>
 gpu::UserLaunch user_launch(const Launcher& launcher) {
-  static_assert(std::is_invocable_v<Launcher, const T*, const T*, T*, std::size_t, gpu::Stream>,
-                "lockstep: what on_gpu() is given must be callable with (const T* left, const T* right, T* out, "
-                "std::size_t count, void* stream), T being the element type of the buffers");
   static_assert(
-      std::is_trivially_copyable_v<Launcher> && sizeof(Launcher) <= gpu::UserLaunch::state_bytes,
-      "lockstep: what on_gpu() is given is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
-      "pointer to what is larger");
+      std::is_invocable_v<Launcher, const T*, const T*, T*, std::size_t, gpu::Stream>,
+      "lockstep: the function given to on_gpu() must be callable with (const T* left, const T* right, T* out, "
+      "std::size_t count, void* stream), T being the element type of the buffers");
+  static_assert(std::is_trivially_copyable_v<Launcher> && sizeof(Launcher) <= gpu::UserLaunch::state_bytes,
+                "lockstep: the function given to on_gpu() is copied byte by byte: capture plain values of at most 48 "
+                "bytes in all, or a "
+                "pointer to larger data");
   gpu::UserLaunch own{.put = &put_each<T, Launcher>};
   std::memcpy(own.state.data(), &launcher, sizeof launcher);
   return own;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends messages between two members, each as a schedule of one message.
+//
+// A CommunicatorCore owns it. Messages need no agreement of other members, so their plans are made without the planner.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the calls of a communicator that are under way.
+//
+// A CommunicatorCore owns it. A Request refers to its call by a handle: the number of a slot, and a generation that
+// tells it from later calls in that slot.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +38,7 @@ class PendingCalls {
   // valid. test() returns true if the call is complete.
   bool test(CallHandle handle, Origin origin, bool& over);
   void wait(CallHandle handle, Origin origin, bool& over);
-  // Gives up a call whose Request was destroyed before it was waited for.
+  // Gives up a call if its Request was destroyed before it was waited for.
   void drop(CallHandle handle) noexcept;
 
   // Takes a slot for a call. The caller starts the call there, and waits for it or releases the slot.

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs repeated calls without checking and planning them again.
+//
+// A CommunicatorCore owns it and asks it first in each blocking call. It is on the way of the smallest calls: a hit
+// costs a hash and some comparisons, and allocates nothing.
 #pragma once
 
 #include <array>

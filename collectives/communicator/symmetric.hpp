@@ -35,7 +35,8 @@ class SymmetricBuffer {
   SymmetricBuffer(std::shared_ptr<detail::CommunicatorCore> core, node::SymmetricPart part, std::size_t count)
       : core_(std::move(core)), part_(std::move(part)), count_(count) {}
 
-  // Pointers and spans into the buffer stay valid until resize() or destruction. operator[] checks no bounds.
+  // Return the buffer, its parts and its elements. They stay valid until resize() or destruction. operator[] checks no
+  // bounds.
   T* data() const { return reinterpret_cast<T*>(part_.data()); }
   std::size_t size() const { return count_; }
   T* begin() const { return data(); }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers a member's calls, and keeps a flight record of the last 64. The engine uses it to answer questions about
 // calls that have finished, and to find the member that made a different call.
+//
+// A Core owns it. All members number the collective calls alike, since they make the same calls in the same order.
 #pragma once
 
 #include <algorithm>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Adds a checksum to every message of a transport, including control messages. A message that changed on its way
 // becomes an error that names its sender and its receiver.
+//
+// LOCKSTEP_CHECKSUMS=1 puts it around the transport of each communicator.
 #pragma once
 
 #include <cstddef>

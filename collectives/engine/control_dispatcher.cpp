@@ -14,8 +14,8 @@ bool ControlDispatcher::receive() {
     try {
       message = parse_control_message(next->bytes);
     } catch (const Error& error) {
-      throw Error(Code::bad_message, text("what ", identity_.members.name_of(next->peer), " told \"", identity_.name,
-                                          "\" cannot be read: ", error.detail()));
+      throw Error(Code::bad_message, text("a message from ", identity_.members.name_of(next->peer), " to \"",
+                                          identity_.name, "\" cannot be read: ", error.detail()));
     }
     parts_.publisher.notes().heard(next->peer);
     std::visit([&](const auto& one) { hear(next->peer, one); }, message);
@@ -65,7 +65,7 @@ void ControlDispatcher::hear(int peer, const LeaveMessage& message) {
 void ControlDispatcher::hear(int peer, const SurviveMessage& message) {
   survive_messages_.push_back({peer, message.bytes});
   parts_.failure.fail(
-      cause_of(Error(Code::peer_failed, text("rank ", peer, " goes on with those that are left: ", message.why),
+      cause_of(Error(Code::peer_failed, text("rank ", peer, " continues with the survivors: ", message.why),
                      "shrink() as well, or end the program")),
       false);
 }

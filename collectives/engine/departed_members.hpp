@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records which members have left a communicator, and which calls they made before.
+//
+// A Core owns it. It learns of departures from LeaveMessages.
 #pragma once
 
 #include <cstdint>

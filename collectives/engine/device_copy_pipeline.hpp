@@ -2,6 +2,8 @@
 // Moves a call's data between GPU memory and host memory, where its rounds work. Data moves in pieces: a piece is
 // downloaded shortly before a round needs it. A piece of the result is uploaded once no later round writes it, while
 // the rounds go on. Each member does this by itself, because its own schedule tells when rounds need which piece.
+//
+// An operation owns it, so it is reused with the operation's slot. The streams belong to the Runner.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,9 @@
 // Runs plans for one member of one communicator: many at a time, in the order of their calls. A waiting caller drives
 // them, or a thread of the engine's own. The world (clock, transport, way to wait) is the only seam. Tests put a
 // simulated world under the very same code.
+//
+// Membership owns one for each communicator. Calls come from the program's thread, or from the progress thread while
+// the program is outside; a guard keeps them apart.
 #pragma once
 
 #include <string>

@@ -92,7 +92,7 @@ void FailureHandler::fail_unfinished(const std::string& what, std::string_view h
   const bool is_mistake = std::uncaught_exceptions() == 0;
   const Error error = is_mistake
                           ? Error(Code::usage, text(what, how), remedy)
-                          : Error(Code::peer_failed, text(what, " was given up for another error of that member's"),
+                          : Error(Code::peer_failed, text(what, " was cancelled after another error of that rank"),
                                   "see that rank's own error");
   if (is_mistake) log_.error(error.what());
   fail(cause_of(error), true);
@@ -102,7 +102,7 @@ void FailureHandler::check() {
   if (!has_failed()) return;
   if (!was_raised_) raise();
   throw Error(Code::poisoned, text("the communicator \"", identity_.name, "\" has failed before: ", reason_->text),
-              "use one that was made before, shrink() it where members have died, or begin anew");
+              "use an older communicator, shrink() this one if members have died, or make a new one");
 }
 
 void FailureHandler::raise() {

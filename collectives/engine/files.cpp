@@ -41,7 +41,7 @@ void make_folder(const std::string& folder, std::string_view setting) {
   const std::string shown = printable(folder, folder.size());
   if (::mkdir(folder.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw system_error(text("making the folder ", shown), errno,
-                       text("let ", setting, " name a folder in one that is there"));
+                       text("set ", setting, " to a folder inside an existing one"));
   struct stat what {};
   const bool is_there = ::stat(folder.c_str(), &what) == 0;
   const bool is_folder = is_there && S_ISDIR(what.st_mode);
@@ -49,16 +49,16 @@ void make_folder(const std::string& folder, std::string_view setting) {
   if (is_folder && what.st_uid != ::geteuid() && what.st_uid != 0 && (what.st_mode & S_IWOTH) != 0)
     throw system_error(
         text("writing to the folder ", shown, ", which belongs to another user and is open to everybody"), EPERM,
-        text("let ", setting, " name a folder of your own, of your group, or of root"));
+        text("set ", setting, " to a folder of your own, of your group, or of root"));
   if (is_folder && ::access(folder.c_str(), W_OK | X_OK) == 0) return;
   throw system_error(text("writing to the folder ", shown), is_there && !is_folder ? ENOTDIR : errno,
-                     text("let ", setting, " name a folder that can be written to"));
+                     text("set ", setting, " to a folder that you may write to"));
 }
 
 void write_whole_file(const std::string& path, const std::string& words, std::string_view setting) {
   if (const int error = replace_file(path, words); error != 0)
     throw system_error(text("writing ", printable(path, path.size())), error,
-                       text("let ", setting, " name a folder that can be written to"));
+                       text("set ", setting, " to a folder that you may write to"));
 }
 
 }  // namespace lockstep

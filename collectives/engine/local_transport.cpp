@@ -115,6 +115,7 @@ std::uint64_t key_of(const RoundTag& round_tag) {
   return channel << 32U | round_tag.call_tag;
 }
 
+// Looks for early messages before it posts a receive, and rings the receiver for each send.
 void LocalTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                           std::span<const ReceiveDescriptor> receives) {
   if (abandoned_) throw round_rules::transport_is_given_up();
@@ -130,6 +131,7 @@ void LocalTransport::post(RoundTag round_tag, std::span<const SendDescriptor> se
   for (const SendDescriptor& each : sends) send(posted, key, each);
 }
 
+// Takes a message that came before its receive, or keeps the receive for later.
 void LocalTransport::want(int peer, const UnmatchedReceive& want) {
   auto& [wants, aside] = source(peer);
   if (wants.capacity() == 0) {
@@ -149,6 +151,8 @@ void LocalTransport::want(int peer, const UnmatchedReceive& want) {
   wants.push_back(want);
 }
 
+// Puts the message in the receiver's ring. If that is full, or earlier messages wait, it goes to the backlog, to keep
+// the order.
 void LocalTransport::send(LocalLane& lane, std::uint64_t key, const SendDescriptor& outgoing) {
   LocalMessage& cell = take_cell(lane);
   cell.key = key;
@@ -164,6 +168,7 @@ void LocalTransport::send(LocalLane& lane, std::uint64_t key, const SendDescript
   backlog.push_back(&cell);
 }
 
+// Takes a message object; new ones are made in groups, so a repeated round allocates nothing.
 LocalMessage& LocalTransport::take_cell(LocalLane& lane) {
   if (free_cells_.empty()) {
     constexpr std::size_t at_once = 32;
@@ -187,6 +192,7 @@ void LocalTransport::flush() {
   });
 }
 
+// Empties the ring of one sender. Messages without a receive are set aside.
 void LocalTransport::poll(int peer) {
   MessageRing* ring = hub_->ring_to_receive(peer, rank_);
   if (ring == nullptr) return;
@@ -216,6 +222,7 @@ bool LocalTransport::accept(int peer, LocalMessage& cell, const UnmatchedReceive
   return true;
 }
 
+// Counts finished sends once; a later look continues at the first unfinished one.
 bool LocalTransport::done(int number) {
   if (!backlogged_.empty()) flush();
   LocalLane& lane = this->lane(number);

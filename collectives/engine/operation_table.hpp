@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Owns the operations of one member: their slots, their tickets, and the list of those under way.
+//
+// A Core owns it, and calls it inside the engine's guard, so by one thread at a time. An operation lives in its slot
+// until its ticket is finished or dropped.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Caches the values that all calls of one plan share, so that a repeated call computes none of them.
+//
+// A Core owns it. An entry belongs to a plan object, not to a Spec: the planner returns the same object for equal
+// calls.
 #pragma once
 
 #include <array>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Combines two transports. The usual one ends for all of its members when one of them dies. The surviving members then
 // find each other over the other one, the rescue.
+//
+// Tasks with LOCKSTEP_TRANSPORT=ucx use it: UCX is the usual transport, and TCP the rescue.
 #pragma once
 
 #include <memory>

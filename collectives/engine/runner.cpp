@@ -58,6 +58,8 @@ bool is_last_round(const Operation& operation, const OperationPart& part) {
 Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& looks)
     : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
 
+// Gives the operation its turns: in the node's memory, or in a lane for each part. Turns are given in the order of
+// starts, so all members have the same.
 void Runner::enlist(Operation& operation) {
   const Plan& plan = operation.plan();
   if (plan.in_node) {
@@ -111,6 +113,7 @@ void Runner::provide(Operation& operation) {
   }
 }
 
+// Runs all parts that have their turn. The operation is over when the last part is done and its results are on the GPU.
 bool Runner::advance(Operation& operation) {
   if (operation.is_agreeing()) return false;
   if (operation.plan().in_node) return advance_in_node(operation);
@@ -131,6 +134,7 @@ bool Runner::has_uploaded(Operation& operation) {
   return true;
 }
 
+// Runs a call that needs no messages. Calls follow each other in the room, one at a time.
 bool Runner::advance_in_node(Operation& operation) {
   if (in_node_.serving != operation.turn_in_node) return false;
   bool moved = false;

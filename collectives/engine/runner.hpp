@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs schedules: binds their slices to memory, posts rounds on the transport, and copies and reduces between them. It
 // decides which part may use a lane, and when. It knows nothing of time, failure or control messages.
+//
+// A Core owns it, and calls it inside the engine's guard. Its operations belong to the OperationTable.
 #pragma once
 
 #include "collectives/engine/operation.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells what an operation waits for: its position, the members, and earlier operations.
+// Describes the wait of an operation: its position, the members, and earlier operations.
 #include <algorithm>
 
 #include "collectives/engine/runner.hpp"
@@ -13,6 +13,7 @@ bool Runner::waits_for_its_turn(const Operation& operation) {
   return operation.part_in_room == nullptr && is_in(PartStage::meeting) && !is_in(PartStage::posted);
 }
 
+// True if the first operation keeps the second from running: by its turn in the room, or in a common lane.
 bool Runner::is_ahead(const Operation& first, const Operation& second) const {
   if (first.is_exchange() != second.is_exchange()) return false;
   if (first.is_exchange()) return first.number < second.number;
@@ -29,6 +30,7 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
   return false;
 }
 
+// Returns the members whose messages or steps the operation waits for now.
 IndexSet Runner::peers(const Operation& operation) const {
   if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
   IndexSet all;
@@ -46,6 +48,7 @@ IndexSet Runner::peers(const Operation& operation) const {
   return all;
 }
 
+// Returns the members of the node that are in the same step of another call.
 IndexSet Runner::in_another(const Operation& operation) const {
   IndexSet all;
   if (operation.plan().in_node && !operation.begun) {

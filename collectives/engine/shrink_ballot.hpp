@@ -12,14 +12,14 @@
 
 namespace lockstep::shrinking {
 
-// Answers the leaders of one turn, and remembers what it has promised and accepted.
+// Answers the leaders of one turn, and remembers its promises and the accepted proposal.
 class BallotAcceptor {
  public:
   // Holds answers and their receivers, in their order.
   using Answers = std::vector<std::pair<int, ShrinkMessage::Content>>;
 
   // Answers a leader's request or proposal. A request waits until this member has seen the same processes end, and its
-  // proposal waits with it. `ended` holds the members whose processes have ended.
+  // proposal waits with it. `ended` holds the members with ended processes.
   Answers hear(int leader, const PrepareMessage& request, const IndexSet& ended);
   Answers hear(int leader, const ProposeMessage& proposal);
   // Answers the request that waits, if it need not wait any more.

@@ -107,9 +107,9 @@ void ShrinkConsensus::give_up_if_stuck() {
         if (!fates_.has_ended(peer)) silent.insert(peer);
       }
       return give_up(Code::peer_failed, text(title(), ": rank ", silent.to_string(),
-                                             " are not reached, may live, and may go on without rank ", all.to_string(),
-                                             ", which are not more than half of ", fates_.size(),
-                                             " -> start anew, or check the link between the hosts"));
+                                             " are not reached, may live, and may continue without rank ",
+                                             all.to_string(), ", which are not more than half of ", fates_.size(),
+                                             " -> restart the job, or check the link between the hosts"));
     }
   }
   if (timer_.is_late_by(static_cast<std::ptrdiff_t>(all.size()) + 4)) {

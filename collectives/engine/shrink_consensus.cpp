@@ -107,7 +107,7 @@ void ShrinkConsensus::decide(const ShrinkDecision& verdict) {
     return;
   }
   verdict_ = ShrinkDecision{.code = Code::peer_failed,
-                            .why = text(title(), ": rank ", verdict.members.to_string(), " go on without rank ",
+                            .why = text(title(), ": rank ", verdict.members.to_string(), " continue without rank ",
                                         fates_.rank(), ", which they had lost -> check the link between the hosts")};
 }
 

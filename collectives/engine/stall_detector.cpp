@@ -35,6 +35,8 @@ Operation& StallDetector::blocker_of(Operation& operation) const {
   return operation;
 }
 
+// Asks awaited members at growing intervals, all of them shortly before the warning and the limit, and then warns or
+// throws.
 void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration now) {
   using std::chrono::milliseconds;
   StallWatch& quiet = operation.quiet;

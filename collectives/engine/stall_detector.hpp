@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Watches operations that wait too long: asks the members that they wait for, warns, and fails with their names.
+//
+// A Core owns it. Core passes the time and the answers of other members to it in each turn of a waiting thread.
 #pragma once
 
 #include <cstdint>

@@ -33,6 +33,7 @@ bool may_be_made() {
   return ::getrlimit(RLIMIT_FSIZE, &longest) == 0 && longest.rlim_cur >= sizeof(StatusFile);
 }
 
+// Makes the file at the first communicator. The magic number is written last, since readers look for it.
 void make(ProcessStatusFile& mine) noexcept {
   if (!may_be_made()) return;
   const int file = ::memfd_create(file_name.data(), MFD_CLOEXEC);
@@ -51,6 +52,7 @@ void make(ProcessStatusFile& mine) noexcept {
   mine.status_file->magic = magic;
 }
 
+// Returns null in a forked child, which shares the memory of its parent's file.
 StatusFile* status_file_of_this_process(const ProcessStatusFile& mine) noexcept {
   return mine.status_file != nullptr && mine.status_file->process == ::getpid() ? mine.status_file : nullptr;
 }
@@ -75,6 +77,7 @@ void CommunicatorStatus::write_source(CallEntry& call, const char* source) {
   call.file[end.size()] = '\0';
 }
 
+// Takes a free entry and clears it. Readers ignore it until its state is `open`.
 CommunicatorStatus* claim_status(std::string_view name, int rank, int size, std::uint64_t id) noexcept {
   ProcessStatusFile& mine = own();
   const std::lock_guard lock(mine.mutex);

@@ -60,7 +60,7 @@ void StatusPublisher::fail(const ErrorReport& reason) noexcept {
     status_->failure.write(text(id(reason.code), ' ', reason.text));
     status::mark_failed(status_);
     if (const auto folder = status::leave())
-      log_.info(text("what the members on this host did last is in ", *folder, " -> lockstep why ", *folder));
+      log_.info(text("the last calls of the members on this host are in ", *folder, " -> lockstep why ", *folder));
   } catch (const std::exception& error) {
     log_.warn(error.what());
   }

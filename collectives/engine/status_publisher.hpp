@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Publishes the calls, waits and failure of one communicator for `lockstep stat` and `lockstep timeline`.
+//
+// A Core owns it and calls it in every call, so it only stores numbers. Readers in other processes take no lock: the
+// status file tells them if a text changed while they read it.
 #pragma once
 
 #include <cstdint>

@@ -102,7 +102,7 @@ std::string folder_of(int process) { return text("/proc/", process); }
 
 // Returns the remedy for an error of the system.
 std::string_view advice_for(int error) {
-  if (error == ENOENT || error == ESRCH) return "take the number of a process that runs on this host (pgrep -a NAME)";
+  if (error == ENOENT || error == ESRCH) return "give the id of a process of this host (pgrep -a NAME)";
   if (error == EACCES || error == EPERM) return "run as the user of that process, or as root";
   return "check the limits of this process (ulimit -a)";
 }
@@ -152,7 +152,7 @@ std::string words_for(char state) {
     case 'X':
       return "ended";
     default:
-      return "in a state that is not known";
+      return "in an unknown state";
   }
 }
 
@@ -165,7 +165,7 @@ std::string neighbour_words(const ProcessSnapshot& process, const CommunicatorSn
                                                   last->place.empty() ? "" : text(" at ", last->place));
   return text("rank ", seen.rank, " is process ", process.process, ", ", process.state, ", ",
               seen.started == 0 ? "and has made no call" : text(seen.is_in_call() ? "in " : "after ", call),
-              process.state == "stopped" ? text(" (kill -CONT ", process.process, " lets it go on)") : "");
+              process.state == "stopped" ? text(" (kill -CONT ", process.process, " resumes it)") : "");
 }
 
 std::int64_t now_ns() { return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1); }
@@ -303,6 +303,7 @@ std::vector<int> processes() {
   return all;
 }
 
+// Returns the processes that share a communicator with these.
 std::vector<int> relatives(const std::vector<CommunicatorSnapshot>& communicators) {
   std::vector<int> all;
   for_each_process([&](int process) {
@@ -340,6 +341,7 @@ std::string standing(const CommunicatorSnapshot& seen) {
               waits);
 }
 
+// Describes the awaited members on this host. It takes at most 50 ms, because a waiting call asks for it.
 std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
   constexpr std::size_t most = 3;
   constexpr std::chrono::milliseconds longest{50};

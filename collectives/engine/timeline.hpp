@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Records when each collective call of a communicator began and ended on this member, for `lockstep timeline`. The
 // record is kept in memory, and written to a file when the communicator ends.
+//
+// A StatusPublisher owns the track. One thread at a time writes it, inside the engine's guard.
 #pragma once
 
 #include <cstdint>

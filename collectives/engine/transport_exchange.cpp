@@ -69,6 +69,8 @@ class TransportExchange final : public Exchange {
   std::uint64_t calls_ = 0;
 };
 
+// Sends the blocks to one member, which sends all of them to everybody. If this member fails, it tells the others its
+// reason.
 std::vector<Bytes> TransportExchange::gather_all(std::string_view what, std::span<const std::byte> mine,
                                                  Patience patience) {
   ++calls_;
@@ -84,6 +86,7 @@ std::vector<Bytes> TransportExchange::gather_all(std::string_view what, std::spa
   return std::move(call.blocks);
 }
 
+// Sends this member's block to the gatherer, or keeps it there.
 void TransportExchange::give(ExchangeCall& call, std::span<const std::byte> mine) {
   if (rank() != gatherer) {
     Writer writer;
@@ -94,11 +97,13 @@ void TransportExchange::give(ExchangeCall& call, std::span<const std::byte> mine
   call.came.insert(gatherer);
 }
 
+// True if this member waits for that peer: the gatherer for all, the others for the gatherer.
 bool TransportExchange::is_missing(const ExchangeCall& call, int peer) const {
   if (peer == rank()) return false;
   return rank() == gatherer ? !call.came.contains(peer) : peer == gatherer;
 }
 
+// Waits for the blocks, and looks after members that are gone and after the time.
 void TransportExchange::wait(ExchangeCall& call) {
   constexpr int spins = 1000;
   std::vector<Fate> fates(static_cast<std::size_t>(size()));
@@ -147,10 +152,12 @@ void TransportExchange::give_all(const ExchangeCall& call) {
   }
 }
 
+// Keeps messages of the next call, which may come before this member has begun it.
 void TransportExchange::hear_early() {
   while (auto heard = transport_->hear()) early_.push_back(std::move(*heard));
 }
 
+// Looks for reasons to stop without waiting: a verdict that has come, or a member that is gone.
 std::optional<std::string> TransportExchange::known_loss() {
   if (auto why = in_vain_ ? in_vain_() : std::nullopt) return why;
   try {
@@ -183,6 +190,7 @@ void TransportExchange::hear(ExchangeCall& call) {
   }
 }
 
+// Handles one message. A verdict is an error of another member, which this one throws too.
 void TransportExchange::take(ExchangeCall& call, int peer, std::span<const std::byte> bytes) {
   Reader reader(bytes);
   const ExchangeMessageKind kind = reader.get_enum(ExchangeMessageKind::verdict);

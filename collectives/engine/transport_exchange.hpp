@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Provides an exchange over the control messages of a transport. The surviving members of a communicator use it, since
 // they have no other exchange left.
+//
+// A communicator that shrink() made owns it. It uses a transport of its own, so set-up and calls do not mix.
 #pragma once
 
 #include <functional>

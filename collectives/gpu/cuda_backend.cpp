@@ -285,7 +285,7 @@ class CudaBackend final : public DeviceBackend {
     const CurrentContext on(device);
     cudaGetLastError();  // clears an earlier error of the program
     own();
-    check(cudaGetLastError(), text("a kernel of the program's own, put into a stream of GPU ", device));
+    check(cudaGetLastError(), text("a kernel of the program, launched in a stream of GPU ", device));
   }
 
   bool is_captured(Stream stream) override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tells whose memory an address is in.
+// Finds the owner of the memory at an address.
 #pragma once
 
 namespace lockstep::gpu {

@@ -244,7 +244,7 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
                          .put(mine.near_us)
                          .put(mine.short_bytes_per_us)
                          .take();
-  for (const Bytes& each : exchange.all_gather("what the network does", words)) {
+  for (const Bytes& each : exchange.all_gather("network measurements", words)) {
     Reader reader(each);
     const auto latency = reader.get<double>();
     const auto rate = reader.get<double>();
@@ -269,7 +269,7 @@ double of_nodes(Exchange& exchange, const Topology& topology, const TransferSpan
   std::vector<TransferSpan> nodes(static_cast<std::size_t>(topology.node_count()));
   int rank = 0;
   for (const Bytes& each :
-       exchange.all_gather("what all rails have", Writer().put(mine.begin).put(mine.end).put(mine.bytes).take())) {
+       exchange.all_gather("rates of rails", Writer().put(mine.begin).put(mine.end).put(mine.bytes).take())) {
     TransferSpan& node = nodes[static_cast<std::size_t>(topology.member(rank++).node)];
     Reader reader(each);
     const auto begin = reader.get<double>();

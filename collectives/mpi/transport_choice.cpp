@@ -44,14 +44,15 @@ struct ChosenNetwork {
 // ranks get the same answer: true only if the launcher tells it to all of them.
 bool all_go_on(Exchange& exchange) {
   const std::byte mine{launcher_keeps_survivors(process_environment)};
-  const auto all = exchange.all_gather("whether the launcher lets others go on when one dies", {&mine, 1});
+  const auto all = exchange.all_gather("whether the launcher keeps the other ranks when one dies", {&mine, 1});
   return std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
 }
 
+// Applies the table of docs/node.md. All members get the same choice, since they have the same topology and settings.
 ChosenNetwork intent_of(const Session& session, bool survives) {
   const Topology& topology = session.topology();
   const std::string& wanted = session.settings().transport();
-  if (wanted == "mpi") return {{}, "LOCKSTEP_TRANSPORT says so"};
+  if (wanted == "mpi") return {{}, "LOCKSTEP_TRANSPORT asks for it"};
   if (wanted == "ucx")
     throw Error(Code::bad_setting, "LOCKSTEP_TRANSPORT=ucx, but this was started by an MPI launcher",
                 "take mpi, tcp or auto; UCX is for processes that TF_CONFIG names");
@@ -59,17 +60,17 @@ ChosenNetwork intent_of(const Session& session, bool survives) {
   if (!must && !survives && topology.node_count() == 1) return {{}, "all are on one node"};
   if (!must && !survives && all_have_fabric(topology)) return {{}, "all nodes have a network that is faster than TCP"};
   if (const auto why_not = why_no_tcp()) {
-    if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build anew, or take LOCKSTEP_TRANSPORT=mpi");
+    if (must) throw Error(Code::usage, *why_not, "install libssl-dev and build again, or set LOCKSTEP_TRANSPORT=mpi");
     return {{}, *why_not};
   }
   const std::string interface = session.settings().interface();
   if (const auto addresses = common_network(topology, interface))
     return {addresses->at(static_cast<std::size_t>(topology.member(session.rank()).node)),
-            must       ? "LOCKSTEP_TRANSPORT says so"
-            : survives ? "the launcher lets others go on when one dies"
+            must       ? "LOCKSTEP_TRANSPORT asks for it"
+            : survives ? "the launcher keeps the other ranks when one dies"
                        : "all nodes are in one network"};
   if (topology.node_count() == 1 && interface.empty())
-    return {"127.0.0.1", must ? "LOCKSTEP_TRANSPORT says so" : "the launcher lets others go on when one dies"};
+    return {"127.0.0.1", must ? "LOCKSTEP_TRANSPORT asks for it" : "the launcher keeps the other ranks when one dies"};
   const std::string why = text("no network has an address of every node",
                                interface.empty() ? "" : text(" at the interface ", printable(interface)));
   if (must)
@@ -87,7 +88,7 @@ std::string try_it(Transport& transport) {
     const auto begin = std::chrono::steady_clock::now();
     while (!transport.hear()) {
       if (std::chrono::steady_clock::now() - begin > trying_takes)
-        return text("rank ", (transport.rank() + size - 1) % size, " does not come through to rank ", transport.rank());
+        return text("rank ", (transport.rank() + size - 1) % size, " cannot connect to rank ", transport.rank());
       transport.sleep(1'000'000);
     }
     return {};  // its own message is delivered while it waits for the others
@@ -103,6 +104,8 @@ const std::string& host_of(const Session& session) {
 
 }  // namespace
 
+// Opens the sockets, lets every member reach the next one, and measures the network. One failure makes all use MPI, or
+// is an error if TCP was asked for.
 TransportChoice::TransportChoice(Session& session) {
   Exchange& exchange = session.exchange();
   ChosenNetwork intent = intent_of(session, session.settings().transport() == "auto" && all_go_on(exchange));
@@ -124,11 +127,11 @@ TransportChoice::TransportChoice(Session& session) {
       if (wrong.empty()) wrong = to_string(each);
     }
   };
-  say("who can listen");
+  say("listening addresses");
   if (wrong.empty()) {
     const auto transport = tcp_->transport(exchange);
     wrong = try_it(*transport);
-    say("whom it reaches");  // nobody ends before all control messages have come
+    say("reachable members");  // nobody ends before all control messages have come
     if (wrong.empty() && session.topology().node_count() > 1) {
       try {
         network_ = measure_network(*transport, exchange, session.topology());

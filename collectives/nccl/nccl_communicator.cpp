@@ -170,8 +170,8 @@ void NcclCommunicator::group(const F& f, const WaitFunction& wait_function) {
 void NcclCommunicator::refuse_captured(const Spec& spec) {
   throw Error(
       Code::usage,
-      text("a stream that is captured was given to ", to_text(signature_of(spec)),
-           ", which is composed, or goes by way of other memory, and works in memory that other calls use, too"),
+      text("a stream under capture was given to ", to_text(signature_of(spec)),
+           ", which works in scratch memory that other calls use too"),
       "capture only calls that NCCL does alone (sum, prod, avg of floats, min and max of integers; all_to_all of two "
       "buffers; of memory that allocate_on_gpu() gave, the same parts on all members), or call it outside of "
       "the graph");

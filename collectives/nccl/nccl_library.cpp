@@ -109,6 +109,7 @@ ncclDataType_t type_of(DataType type) {
   }
 }
 
+// Returns NCCL's operation. The planner of the path never asks for one that NCCL lacks.
 ncclRedOp_t op_of(ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
@@ -128,15 +129,18 @@ ncclRedOp_t op_of(ReduceOp op) {
 
 constexpr int oldest = 21800;  // since then finalize() does not block either, and errors have texts
 
+// Returns "2.32.3" for 23203.
 std::string version_text(int version) {
   return version == 0 ? "without a version" : text(version / 10000, '.', version / 100 % 100, '.', version % 100);
 }
 
+// Returns the reason why a version cannot be used, and its remedy.
 std::string too_old(std::string_view what) {
   return text("NCCL ", what, ": ", version_text(oldest),
               " or newer is needed; put the folder of one first in LD_LIBRARY_PATH");
 }
 
+// Holds NCCL's communicator, and the state of its end, which NCCL reports asynchronously.
 struct LoadedNcclComm final : NcclComm {
   ncclComm_t comm = nullptr;
   int device = 0;
@@ -150,6 +154,7 @@ struct NcclRegistration final : Registration {
   RegistrationMode how = RegistrationMode::none;
 };
 
+// Calls the loaded library. Calls that start or end work make the member's GPU current, as NCCL needs.
 class NcclLibrary final : public NcclInterface {
  public:
   explicit NcclLibrary(const Functions& functions, int version) : nccl_(functions), version_(version) {}
@@ -158,12 +163,13 @@ class NcclLibrary final : public NcclInterface {
 
   NcclId make_id() override {
     ncclUniqueId made{};
-    check(nullptr, nccl_.get_unique_id(&made), "asking for a name of a group");
+    check(nullptr, nccl_.get_unique_id(&made), "making the id of a group");
     NcclId id{};
     std::memcpy(id.data(), &made, sizeof made);
     return id;
   }
 
+  // Joins without blocking; is_busy() tells when the group is complete.
   NcclComm* join(const NcclId& id, int size, int rank, int device) override {
     const gpu::CurrentContext on(device);
     ncclUniqueId theirs{};
@@ -177,9 +183,10 @@ class NcclLibrary final : public NcclInterface {
     return member.release();
   }
 
+  // Asks NCCL for the state of its last operation, and throws the error that it may have.
   bool is_busy(NcclComm* member) override {
     ncclResult_t state = ncclSuccess;
-    check(member, nccl_.get_async_error(comm_of(member), &state), "asking how it is");
+    check(member, nccl_.get_async_error(comm_of(member), &state), "reading its state");
     check(member, state, "an earlier operation");
     auto& mine = static_cast<LoadedNcclComm&>(*member);
     mine.has_finished = mine.is_finishing && state == ncclSuccess;
@@ -193,6 +200,7 @@ class NcclLibrary final : public NcclInterface {
     static_cast<LoadedNcclComm*>(member)->is_finishing = true;
   }
 
+  // Destroys a communicator that has finished in good order, and aborts any other.
   void leave(NcclComm* member) noexcept override {
     const std::unique_ptr<LoadedNcclComm> gone(static_cast<LoadedNcclComm*>(member));
     try {
@@ -206,6 +214,7 @@ class NcclLibrary final : public NcclInterface {
     }
   }
 
+  // Returns the best way that this version has: one window of all members, or each buffer alone.
   RegistrationMode registering() const override {
     if (nccl_.allocate == nullptr || nccl_.free == nullptr) return RegistrationMode::none;
     if (nccl_.add_together != nullptr && nccl_.remove_together != nullptr) return RegistrationMode::together;
@@ -243,7 +252,7 @@ class NcclLibrary final : public NcclInterface {
           how == RegistrationMode::together
               ? nccl_.add_together(comm_of(member), memory, bytes, &made->handle, symmetric)
               : nccl_.add_alone(comm_of(member), memory, bytes, &made->handle),
-          text("making ", bytes, " bytes known to it"));
+          text("registering ", bytes, " bytes"));
     return made;
   }
 
@@ -254,7 +263,7 @@ class NcclLibrary final : public NcclInterface {
     check(member,
           mine.how == RegistrationMode::together ? nccl_.remove_together(comm_of(member), mine.handle)
                                                  : nccl_.remove_alone(comm_of(member), mine.handle),
-          "forgetting memory");
+          "ending a registration");
   }
 
   void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }
@@ -296,6 +305,7 @@ class NcclLibrary final : public NcclInterface {
   static ncclComm_t comm_of(NcclComm* member) { return static_cast<LoadedNcclComm*>(member)->comm; }
   static cudaStream_t of(gpu::Stream stream) { return static_cast<cudaStream_t>(stream); }
 
+  // Throws Error device for a failed call. An operation in progress is no failure.
   void check(NcclComm* member, ncclResult_t result, std::string_view what) const {
     if (result == ncclSuccess || result == ncclInProgress) [[likely]]
       return;
@@ -312,6 +322,8 @@ class NcclLibrary final : public NcclInterface {
 
 }  // namespace
 
+// Loads the library at run time, so that one build runs with and without NCCL. Returns null with a reason if it cannot
+// be used.
 std::unique_ptr<NcclInterface> load(std::string& why_none) {
   refuse_code_of_the_user();
   // Tries the system's search path first, then the folder of the header that this build used.

@@ -11,6 +11,7 @@
 
 namespace lockstep::nccl {
 
+// Returns memory with a deleter that drops the block and keeps this object alive.
 std::shared_ptr<std::byte> RegisteredMemory::add(std::byte* memory, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   all_.push_back({++last_, memory, bytes, nullptr});
@@ -22,6 +23,7 @@ void RegisteredMemory::know(std::unique_ptr<Registration> registration) {
   all_.back().registration = std::move(registration);
 }
 
+// Marks the block as dropped. All members forget it together later; after close() it is freed at once.
 void RegisteredMemory::drop(std::uint64_t number) {
   RegisteredBlock last{};
   {
@@ -36,6 +38,7 @@ void RegisteredMemory::drop(std::uint64_t number) {
   free_when_idle(last);
 }
 
+// Marks the work that the default stream has now, which may still use the block.
 std::shared_ptr<gpu::StreamMark> RegisteredMemory::mark() const noexcept {
   try {
     return gpu::backend()->mark(device_, nullptr);
@@ -44,6 +47,7 @@ std::shared_ptr<gpu::StreamMark> RegisteredMemory::mark() const noexcept {
   }
 }
 
+// True if the GPU has done the work that may use the block.
 bool RegisteredMemory::is_idle(const RegisteredBlock& memory) noexcept {
   try {
     return memory.before == nullptr || memory.before->is_reached();
@@ -76,6 +80,7 @@ RegisteredMemory::RegisteredAddress RegisteredMemory::find(const void* address) 
   return {};
 }
 
+// Returns the blocks that this member has dropped. Members compare these lists, and forget the common ones.
 std::vector<std::uint64_t> RegisteredMemory::dropped() {
   const std::lock_guard lock(mutex_);
   free_idle();
@@ -107,6 +112,7 @@ void RegisteredMemory::free(std::uint64_t number) {
   free_idle();
 }
 
+// Ends the registrations, and frees the dropped blocks. The others are freed when their owners drop them.
 void RegisteredMemory::close() {
   std::vector<RegisteredBlock> last;
   {

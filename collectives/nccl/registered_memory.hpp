@@ -4,6 +4,8 @@
 // The block also stays until the GPU has done the work that its default stream held at the drop. cudaFree would wait
 // for the whole GPU, and NCCL would not wait at all. So an event marks that work, and nobody waits for the work of
 // others.
+//
+// An NcclCommunicator owns it together with the blocks that programs still hold.
 #pragma once
 
 #include <cstdint>

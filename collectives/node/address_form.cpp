@@ -35,6 +35,8 @@ bool reaches_gpus(Room& room) {
          (!room.gpus().is_of_host() && room.buffers().is_one_process() && gpu::backend() != nullptr);
 }
 
+// Asking costs a step. So it depends on the size, and on GPUs also on earlier calls of the kind; all members get the
+// same answer.
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
@@ -105,6 +107,7 @@ void AddressForm::end_step() {
   set_phase(FormPhase::done);
 }
 
+// Decides from the announcements of all members, which are equal on all of them.
 AddressOutcome AddressForm::decide() {
   const CallContext& all = call();
   peers_->begin(*all.room, first());

@@ -50,6 +50,8 @@ void DirectForm::end_step() {
   set_phase(FormPhase::done);
 }
 
+// Combines this member's share from all inputs block by block, and writes each block to all outputs while it is in the
+// cache.
 bool DirectForm::reduce() {
   const CallContext& all = call();
   const ByteRange mine = all.has_block_for_each ? all.input_for(all.me()) : all.share(all.common().bytes, all.me());
@@ -74,6 +76,7 @@ bool DirectForm::reduce() {
   return true;
 }
 
+// Begins with the member after this one, so that members do not all read from one.
 bool DirectForm::copy(std::size_t at_once) {
   const CallContext& all = call();
   if (!all.receives) return true;
@@ -85,6 +88,7 @@ bool DirectForm::copy(std::size_t at_once) {
   return true;
 }
 
+// Returns false if a member has given up meanwhile, because its memory may be gone.
 bool DirectForm::copy_from(int member, std::size_t at_once) {
   const CallContext& all = call();
   const auto m = static_cast<std::size_t>(member);

@@ -3,6 +3,8 @@
 // One event marks the work that is in a stream before a call, and others mark work that this member began for calls.
 // All are made at their first use and used again by every call. An event is recorded anew only after all members have
 // queued their waits for its old meaning. A member shows this by coming to the next step of the room.
+//
+// The room owns it, and makes it at the first call in a stream.
 #pragma once
 
 #include <array>

@@ -50,8 +50,7 @@ void locate_buffers(CallContext& call) {
   if (call.plan().output_count > 0) call.devices.output = gpu::where(call.output).device;
   const auto refuse = [](std::string_view which, int device) {
     throw Error(Code::usage,
-                text("its ", which, " was in the memory of GPU ", device,
-                     " when it was started, and is not there any more: it was freed"),
+                text("its ", which, " was in the memory of GPU ", device, " when it was started, and was freed since"),
                 "keep the buffers of a call until it has been waited for");
   };
   const BufferDevices& then = call.call->devices;
@@ -90,7 +89,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
     map_buffers(call, peers, true);
     could_map_ = true;
   } catch (const Error& error) {
-    keep_reason("do not map each other's memory on GPUs, so it goes by way of the host", error);
+    keep_reason("cannot map each other's GPU memory, so data goes through the host", error);
   }
   order.forget_peers(call.members());
   try {
@@ -98,7 +97,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
       order.find(peers, member, true, true);
     could_open_ = true;
   } catch (const Error& error) {
-    keep_reason("do not see each other's events on GPUs, so that the host waits for what is in their streams", error);
+    keep_reason("cannot share GPU events, so the host waits for their streams", error);
   }
 }
 

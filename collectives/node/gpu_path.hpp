@@ -22,7 +22,7 @@ inline constexpr std::size_t gpu_asked_rarely_from = 512U << 10U;
 // own reduction of staged data is left out. It is short beside the copies, and would only favour the GPU. `is_packed`:
 // the data are several tensors, so that on the GPUs one more launch packs them and another unpacks them.
 bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed = false);
-// True if that holds for a call whose buffers have been announced; the answer is the same on all members.
+// True if that holds for a call with announced buffers. All members get the same answer.
 bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers);
 
 }  // namespace lockstep::node

@@ -137,6 +137,7 @@ RoomReply read_answer(const Bytes& bytes) {
 
 }  // namespace
 
+// The first member offers memory, all try to map it, and one failure makes all of them use messages.
 std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const std::size_t bytes = RoomMemory::bytes_for(exchange.size());
   const bool first = exchange.rank() == 0;

@@ -13,6 +13,8 @@
 //   `GpuEventForm`  GPUs read and write there, and wait for each other by events.
 //
 // Buffers on a GPU may also go by slots: streams copy each part into the member's slot, and from slots to the output.
+//
+// An operation owns it, so it is reused with the operation's slot. The room must outlive it.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads another process's memory by the system's own copy, if the system permits it. No slot lies between, and only the
 // reader works. Each read also looks up the other's pages, so it pays only for large blocks.
+//
+// The room owns it. Reads happen in the caller's thread, while it is in a call.
 #pragma once
 
 #include <sys/types.h>

@@ -17,7 +17,7 @@ namespace lockstep::node {
 class SlotDownload {
  public:
   void begin(const CallContext& call);
-  // Returns true, once, for each step whose copies have to begin now.
+  // Returns true, once, for each step that must begin its copies now.
   bool begins(std::size_t step);
   // Begins to copy a range of the input. mark() ends the copies of a step.
   void copy(std::byte* to, std::size_t offset, std::size_t bytes);
@@ -33,7 +33,7 @@ class SlotDownload {
 
   const CallContext* call_ = nullptr;
   bool scales_ = false;
-  std::size_t begun_ = 0;                  // steps whose copies have begun
+  std::size_t begun_ = 0;                  // steps with copies under way or done
   std::shared_ptr<gpu::StreamMark> mark_;  // of the last copies; null: they have arrived
   std::vector<CopiedRange> copied_;        // for the last step
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the form for the smallest calls: an all_reduce whose data fit beside the step's number in a line. It takes
-// one step. Each member combines for itself; if that was measured to be faster, the last member to arrive combines for
-// all.
+// Implements the form for the smallest calls: an all_reduce with data that fit beside the step's number in a line. It
+// takes one step. Each member combines for itself; if that was measured to be faster, the last member to arrive
+// combines for all.
 #pragma once
 
 #include <cstring>

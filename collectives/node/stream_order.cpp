@@ -25,7 +25,7 @@ void throw_if_dead(Room& room, int member, std::string_view detail) {
   }
   if (dead < 0) return;
   throw Error(Code::peer_failed, text("rank ", dead, " is gone: its process ", reader.how_it_ended(dead), ": ", detail),
-              "look at what that process says itself");
+              "see that process's own error");
 }
 
 void StreamOrder::reserve(std::size_t members) {

@@ -3,6 +3,8 @@
 // launches or copies queues that behind the marks of members with memory that it uses, and marks its end. The others
 // queue their later work behind that. The room's steps ensure that an event is recorded before others wait for it, and
 // recorded anew only after they have queued their waits.
+//
+// A NodeCollective owns it with its other forms for GPUs (GpuForms).
 #pragma once
 
 #include <string_view>
@@ -70,7 +72,7 @@ class StreamOrder {
   };
 
   const CallContext* call_ = nullptr;
-  int device_ = -1;                       // the GPU whose stream the call uses
+  int device_ = -1;                       // the GPU of the call's stream
   gpu::Stream stream_ = nullptr;          // the program's stream, or this member's own
   gpu::DeviceEvent* before_ = nullptr;    // marks the earlier work in the stream; null: there is nothing to wait for
   gpu::DeviceEvent* done_ = nullptr;      // marks the end of this member's work for the call

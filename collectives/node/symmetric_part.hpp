@@ -17,6 +17,7 @@ class SymmetricPart {
   SymmetricPart& operator=(SymmetricPart&& other) noexcept;
   ~SymmetricPart() { free(); }
 
+  // Returns the begin of this member's part.
   std::byte* data() const { return memory_.get(); }
   // Gives the memory back to the system at once, though other ranks still map it. Does nothing if there is none.
   void free() noexcept;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Knows the memory that the members of a communicator allocated together, as one of them sees it. The communicator's
 // own collectives look there, and so do those of communicators that were split from it, and from these.
+//
+// The room of a node owns it. Calls look buffers up by address; all members must find the same answer, so only facts
+// that all of them know count.
 #pragma once
 
 #include <array>

@@ -123,8 +123,8 @@ Tuning middle_of(std::span<const Tuning> measured) {
 }
 
 std::string to_text(std::span<const Tuning> measured, std::string_view key) {
-  std::string all = text("# What Lockstep measured of this machine, in ", measured.size(), " of ", enough,
-                         " jobs; the middle counts. Delete it to have it measured again.\nfor ", key, '\n');
+  std::string all = text("# Measurements of this machine, in ", measured.size(), " of ", enough,
+                         " jobs; the median counts. Delete this file to measure again.\nfor ", key, '\n');
   for (const TuningField& field : fields) {
     all += field.name;
     for (const Tuning& each : measured) all += text(' ', each.*field.value);

@@ -2,6 +2,8 @@
 // Holds the thresholds of a node's work that are fitted to the machine. The members measure them together when they
 // first meet, in less than a second, in each of the first few jobs. A file keeps the measurements, and the median
 // counts, so that one disturbed job does not decide for ever. No threshold changes a bit of any result.
+//
+// A room owns a copy, which is equal on all members. The file in ~/.cache/lockstep outlives the job.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,8 @@ constexpr std::chrono::seconds error_lasts{1};  // until descriptors are free ag
 
 Acceptor::IncomingConnections::IncomingConnections()
     : event_(made([] { return ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC); })) {
-  if (!event_) throw system_error("making a bell", errno, "look how many descriptors are left (ulimit -n)");
+  if (!event_)
+    throw system_error("creating an event descriptor", errno, "check the limit of open descriptors (ulimit -n)");
 }
 
 std::vector<Handshake> Acceptor::IncomingConnections::take() {
@@ -48,7 +49,8 @@ Acceptor::Acceptor(const std::string& address, bool everywhere, std::shared_ptr<
       listeners_(listen_at(address, everywhere)),
       epoll_(made([] { return ::epoll_create1(EPOLL_CLOEXEC); })),
       unverified_(epoll_, key_) {
-  if (!epoll_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
+  if (!epoll_)
+    throw system_error("creating an epoll descriptor", errno, "check the limit of open descriptors (ulimit -n)");
   watch(epoll_, listeners_.far.get(), EPOLLIN);
   watch(epoll_, listeners_.near.get(), EPOLLIN);
 }

@@ -21,7 +21,7 @@
 
 namespace lockstep::tcp {
 
-// Owns the listening sockets and every connection whose handshake or farewell is not complete. Any thread may call it.
+// Owns the listening sockets, and every connection until its handshake or farewell is complete. Any thread may call it.
 class Acceptor {
  public:
   // Listens at `address`, at a port that the kernel chooses; with `everywhere` at all addresses of the host. Callers

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Closes connections in good order: sends what is left, and then reads until the other side has closed, too.
+// Closes connections in good order: sends the remaining data, and then reads until the other side has closed, too.
+//
+// The Acceptor of the process owns it, because connections may outlive their communicator.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decides which connections that could not be made are tried again, and when.
+//
+// PeerConnections owns it. It only decides; PeerConnections starts the connections.
 #pragma once
 
 #include <array>
@@ -38,7 +40,7 @@ class ConnectionRetries {
     std::array<bool, channel_count> channels{};
     bool is_given_up = false;
   };
-  // Returns the connections whose time has come, and forgets them. It allocates only if there are any.
+  // Returns the connections that are due, and forgets them. It allocates only if there are any.
   std::vector<DueRetry> take_due();
   // Returns the errno of a lack of descriptors that has lasted for more than a second, or 0.
   int lasting_shortage() const;

@@ -122,7 +122,7 @@ void ControlMessages::end_process(int descriptor) {
     const auto& process = members_.roster().process_of(peer);
     if (!process || process->descriptor() != descriptor || !stream->is_open()) continue;
     move(peer);
-    failures_.lose(peer, "its process has ended, or was ended", ECONNREFUSED);
+    failures_.lose(peer, "its process has exited or was killed", ECONNREFUSED);
   }
 }
 

@@ -132,12 +132,13 @@ void DataLanes::check_broken(int peer, std::size_t lane, Clock::time_point now, 
   const bool is_known_to_live = connections_.state(peer, control_channel) == ConnectionState::open;
   if (!has_left && !is_known_to_live && broken->at > now - explained_in - failures_.max_silence())
     return;  // its host may be gone
-  throw Error(has_left ? Code::peer_failed : Code::system,
-              text("the connection to ", members_.roster().name_of(peer), has_left ? " is over" : " broke", ": ",
-                   broken->error == 0 ? "it was closed on the way" : std::strerror(broken->error), "; that rank ",
-                   has_left ? "has left, and what is waited for from it has not come" : "lives, and has not said why"),
-              "look at what that rank says itself, and at what is between the two hosts: a firewall that forgets "
-              "connections, a link, a switch");
+  throw Error(
+      has_left ? Code::peer_failed : Code::system,
+      text("the connection to ", members_.roster().name_of(peer), has_left ? " is over" : " broke", ": ",
+           broken->error == 0 ? "it was closed on the way" : std::strerror(broken->error), "; that rank ",
+           has_left ? "has left without sending an awaited message" : "is alive and gave no reason"),
+      "see that rank's own error; check the firewall (it may drop idle connections), links and switches between "
+      "the two hosts");
 }
 
 bool DataLanes::add_awaited(std::size_t lane, std::span<const int> peers, std::vector<pollfd>& awaited) {

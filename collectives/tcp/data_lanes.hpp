@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Carries the data of collective calls: one connection per lane and peer.
+//
+// A TcpTransport owns it, and its mutex protects it. Connections are made when a lane first sends to a peer.
 #pragma once
 
 #include <poll.h>

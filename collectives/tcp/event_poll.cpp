@@ -9,7 +9,8 @@
 namespace lockstep::tcp {
 
 EventPoll::EventPoll() : epoll_(made([] { return ::epoll_create1(EPOLL_CLOEXEC); })) {
-  if (!epoll_) throw system_error("making a place to wait at", errno, "look how many descriptors are left (ulimit -n)");
+  if (!epoll_)
+    throw system_error("creating an epoll descriptor", errno, "check the limit of open descriptors (ulimit -n)");
 }
 
 void EventPoll::add(int descriptor, const EventKey& key, std::uint32_t events) {

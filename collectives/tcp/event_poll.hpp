@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Waits for events of many descriptors, and remembers the purpose of each.
+//
+// A TcpTransport owns it. It is an epoll descriptor with a table from descriptors to keys.
 #pragma once
 
 #include <sys/epoll.h>

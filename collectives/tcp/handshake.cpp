@@ -14,11 +14,13 @@ constexpr std::uint64_t magic = 0x3150'4354'4b4c'4f4c;  // also the version of t
 constexpr std::uint32_t no = 0;
 constexpr std::uint32_t yes = 1;
 
+// Is the called side's first message. Its nonce makes the caller's proof worthless for another connection.
 struct HandshakeChallenge {
   std::uint64_t magic;
   HandshakeNonce nonce;
 };
 
+// Is the caller's answer: both ranks, the channel, and a MAC over these and both nonces.
 struct CallerProof {
   MemberId from;
   std::uint32_t to_rank;
@@ -27,6 +29,7 @@ struct CallerProof {
   Mac mac;
 };
 
+// Ends the handshake: the verdict, with a MAC, so that the caller knows that the other side has the key.
 struct HandshakeReply {
   std::uint32_t verdict;
   Mac mac;
@@ -49,6 +52,7 @@ T value_of(const Bytes& bytes) {
 
 }  // namespace
 
+// The caller first listens; the called side speaks first.
 Handshake Handshake::calling(Descriptor socket, std::shared_ptr<const Secret> key, const MemberId& from,
                              std::uint32_t to_rank, std::uint32_t channel) {
   Handshake shake(std::move(socket), std::move(key), true);
@@ -74,12 +78,14 @@ Mac Handshake::proof(std::string_view of_what, std::uint32_t verdict) const {
   return key_->mac(words.take());
 }
 
+// Closes the connection. Error 0 means that the other side closed it.
 void Handshake::fail(int error) {
   error_ = error;
   socket_.close();
   state_ = HandshakeState::failed;
 }
 
+// Sends the rest of the current message. Returns false if the socket takes no more now.
 bool Handshake::say() {
   while (said_ < saying_.size()) {
     const IoResult moved = write_at_once(socket_, std::span(saying_).subspan(said_));
@@ -90,6 +96,7 @@ bool Handshake::say() {
   return true;
 }
 
+// Receives until that many bytes of the current message are there. Returns false if some are missing.
 bool Handshake::hear(std::size_t bytes) {
   while (heard_.size() < bytes) {
     const std::size_t before = heard_.size();
@@ -102,6 +109,7 @@ bool Handshake::hear(std::size_t bytes) {
   return true;
 }
 
+// Answers the challenge. A connection that the other side has closed meanwhile is retried, so it is no wrong key.
 void Handshake::say_proof() {
   const auto challenge = value_of<HandshakeChallenge>(heard_);
   heard_.clear();
@@ -114,6 +122,7 @@ void Handshake::say_proof() {
   has_met_ = true;
 }
 
+// Accepts nothing of the caller's claims before its MAC is right.
 void Handshake::hear_proof() {
   const auto theirs = value_of<CallerProof>(heard_);
   from_ = theirs.from;
@@ -125,6 +134,7 @@ void Handshake::hear_proof() {
   state_ = HandshakeState::introduced;
 }
 
+// Sends the verdict; the owner decides it after the caller is introduced.
 void Handshake::answer(bool takes) {
   takes_ = takes;
   const std::uint32_t verdict = takes ? yes : no;
@@ -139,6 +149,7 @@ void Handshake::hear_verdict() {
   state_ = theirs.verdict == yes ? HandshakeState::taken : HandshakeState::refused;
 }
 
+// Does as much as the socket allows, without blocking.
 HandshakeState Handshake::advance() {
   while (state_ == HandshakeState::under_way && say()) {
     if (calls_ && !has_met_) {

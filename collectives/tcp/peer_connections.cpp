@@ -11,6 +11,7 @@
 
 namespace lockstep::tcp {
 
+// Opens this member at the process's port, so that others can connect from now on.
 PeerConnections::PeerConnections(Tcp::Shared& shared, const TcpMembers& members, PeerFailures& failures,
                                  EventPoll& poll)
     : silence_(shared.silence),
@@ -35,6 +36,8 @@ void PeerConnections::connect(int peer, std::uint32_t channel, bool is_optional)
   start(peer, channel, members_.is_on_this_host(peer), is_optional);
 }
 
+// Begins one connection: by a local socket on the same host, otherwise or if that fails by TCP. If descriptors are
+// short, it is retried later.
 void PeerConnections::start(int peer, std::uint32_t channel, bool is_near, bool is_optional) {
   ConnectionState& state = peers_[peer].states[channel];
   const ListeningAddress& address = members_.address_of(peer);
@@ -59,6 +62,7 @@ void PeerConnections::start(int peer, std::uint32_t channel, bool is_near, bool 
                                        is_near});
 }
 
+// Schedules a retry if the error may pass. Otherwise the peer counts as lost.
 void PeerConnections::fail(int peer, std::uint32_t channel, int error) {
   ConnectionState& state = peers_[peer].states[channel];
   if (retries_.allows_retry(peer, channel, error)) {
@@ -69,6 +73,7 @@ void PeerConnections::fail(int peer, std::uint32_t channel, int error) {
   failures_.lose(peer, text("it is not reached: ", std::strerror(error)), error);
 }
 
+// Starts the connections that are due, and gives up those that have taken too long.
 void PeerConnections::retry() {
   for (const auto& due : retries_.take_due()) {
     for (std::uint32_t channel = 0; channel < channel_count; ++channel) {
@@ -95,6 +100,7 @@ std::map<int, PeerConnections::OutgoingConnection>::iterator PeerConnections::fi
   });
 }
 
+// Takes an outgoing handshake out of the poll, because the other side's connection counts instead.
 std::optional<Handshake> PeerConnections::release_handshake(int peer, std::uint32_t channel) {
   const auto found = find_outgoing(peer, channel);
   if (found == outgoing_.end()) return std::nullopt;
@@ -114,6 +120,7 @@ bool PeerConnections::accepts(int peer, std::uint32_t channel) {
   return true;
 }
 
+// Decides about the next introduced caller. Callers that are no members are dropped without an answer.
 std::optional<OpenedConnection> PeerConnections::accept_next() {
   for (Handshake& each : incoming_->take()) introduced_.push_back(std::move(each));
   while (!introduced_.empty()) {
@@ -135,6 +142,7 @@ std::optional<OpenedConnection> PeerConnections::accept_next() {
   return std::nullopt;
 }
 
+// Continues an outgoing handshake. After a refusal the other side's connection is awaited.
 std::optional<OpenedConnection> PeerConnections::advance(int socket) {
   auto& [handshake, is_near] = outgoing_.at(socket);
   const auto state = handshake.advance();
@@ -158,7 +166,7 @@ std::optional<OpenedConnection> PeerConnections::advance(int socket) {
     fail(key.peer, key.channel, error);
   } else {
     links.states[key.channel] = ConnectionState::over;
-    failures_.lose(key.peer, "it ended while a connection was being made, or has another key", 0);
+    failures_.lose(key.peer, "it exited while a connection was being made, or has another key", 0);
   }
   return std::nullopt;
 }

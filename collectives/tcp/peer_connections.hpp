@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the connections between two ranks. The rank that first has something to send connects. If both connect at
 // once, the connection of the lower rank counts.
+//
+// A TcpTransport owns it. It hands an open connection to DataLanes or ControlMessages, which own it from then on.
 #pragma once
 
 #include <array>

@@ -95,9 +95,9 @@ void PeerFailures::log_silence(int peer, PeerStatus& status, bool is_silent) {
   if (is_known) return;
   const std::string name = members_.roster().name_of(peer);
   if (!is_silent) return shared_.log.info(text("the host of ", name, " answers again"));
-  shared_.log.warn(text("nothing has come from the host of ", name, " for a while; it is waited for, ",
+  shared_.log.warn(text("the host of ", name, " has been silent; waiting for it, ",
                         format_duration(std::chrono::duration_cast<Duration>(shared_.silence)),
-                        " at most -> look whether that host is there, and at the link to it"));
+                        " at most -> check that host and the link to it"));
 }
 
 void PeerFailures::ask_lookup() {
@@ -146,7 +146,7 @@ void PeerFailures::explain_cut() {
   }
   constexpr int a_moment_ms = 20;  // a process closes its connections a little before the system reports its end
   if (status.fate == Fate::ended || (process && process->has_ended(a_moment_ms))) {
-    loss_->cause = text(name, " is gone: its process has ended, or was ended");
+    loss_->cause = text(name, " is gone: its process has exited or was killed");
     return;
   }
   const std::string address = to_text(members_.address_of(number));
@@ -155,7 +155,7 @@ void PeerFailures::explain_cut() {
                             : answers ? text(", though its process lives: ", address, " still takes connections")
                                       : text("; whether its process lives is not known: ", address, " does not answer");
   loss_->cause = text("the connection to ", name, ' ', loss_->cut, known);
-  loss_->remedy = "look at what that process says itself, and at what is between the two: a firewall, a link, a switch";
+  loss_->remedy = "see that process's own error; check the firewall, links and switches between the two hosts";
 }
 
 }  // namespace lockstep::tcp

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds out which ranks are gone, and why. A connection ends if its process ends, or if something between the hosts
 // cuts it. To tell them apart, this connects to the port of the process: the kernel of an ended process refuses.
+//
+// A TcpTransport owns it. An error is held back for a moment, because the peer's own message with the reason may still
+// arrive.
 #pragma once
 
 #include <chrono>
@@ -67,7 +70,7 @@ class PeerFailures {
     bool says_how;
     Clock::time_point at;
     std::string cut = {};  // how its connection ended, if nothing else is known
-    std::string_view remedy = "look at what that process says itself";
+    std::string_view remedy = "see that process's own error";
   };
 
   void find_fate(int peer, PeerStatus& status);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies the messages of a rank to itself, and reports what is wrong with messages.
+// Copies the messages of a rank to itself, and reports errors of messages.
 #include "collectives/tcp/posted_messages.hpp"
 
 #include <algorithm>

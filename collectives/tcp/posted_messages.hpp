@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes the messages that a round has posted, and collects what is wrong with them. Matches the messages of a rank
+// Describes the messages that a round has posted, and collects their errors. Matches the messages of a rank
 // to itself, which need no connection.
 #pragma once
 

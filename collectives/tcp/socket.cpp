@@ -77,7 +77,7 @@ Descriptor listen_by(SocketAddress& name, const std::string& where) {
   Descriptor socket = make_socket(name.family());
   if (!socket || ::bind(socket.get(), name.get(), name.size) != 0 || ::listen(socket.get(), waiting_room) != 0)
     throw system_error(text("listening at ", where), errno,
-                       "look whether the address is this host's, and how many descriptors are left (ulimit -n)");
+                       "check that the address is this host's, and the limit of open descriptors (ulimit -n)");
   return socket;
 }
 
@@ -227,7 +227,7 @@ void watch(const Descriptor& place, int number, std::uint32_t events) {
   const int error = errno;
   throw system_error("watching a connection (epoll_ctl)", error,
                      error == ENOSPC ? "raise the limit of watched descriptors (sysctl fs.epoll.max_user_watches)"
-                                     : "look at the memory limit of this job's control group");
+                                     : "check the memory limit of this job's control group");
 }
 
 IoResult write_at_once(const Descriptor& socket, std::span<const std::byte> from) {

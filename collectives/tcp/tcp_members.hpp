@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Knows the members of a communicator: where they listen, their names, and their processes.
+//
+// A TcpTransport owns it. It never changes after the members have exchanged their addresses.
 #pragma once
 
 #include <cstdint>

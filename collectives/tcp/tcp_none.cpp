@@ -6,12 +6,12 @@
 namespace lockstep {
 
 std::optional<std::string> why_no_tcp() {
-  return "this build has no OpenSSL, by which members prove to each other who they are";
+  return "this build has no OpenSSL, which members need to authenticate each other";
 }
 
 namespace {
 
-[[noreturn]] void refuse() { throw Error(Code::usage, *why_no_tcp(), "install libssl-dev and build anew"); }
+[[noreturn]] void refuse() { throw Error(Code::usage, *why_no_tcp(), "install libssl-dev and build again"); }
 
 }  // namespace
 

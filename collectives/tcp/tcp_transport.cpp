@@ -70,6 +70,8 @@ void TcpTransport::post_receive(const ReceiveDescriptor& each, RoundTag round_ta
   data_.post_receive(each.peer, static_cast<std::size_t>(round_tag.lane), want);
 }
 
+// Receives are posted first, so that data which has come already needs no second look. It then sends as much as the
+// kernel takes.
 void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                         std::span<const ReceiveDescriptor> receives) {
   const std::lock_guard lock(mutex_);
@@ -95,6 +97,7 @@ void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   if (is_under_way()) hook_.busy();
 }
 
+// Moves the round's own connections directly. Events are handled only if a connection is missing, or for exchanges.
 bool TcpTransport::done(int number) {
   const std::lock_guard lock(mutex_);
   const auto lane = static_cast<std::size_t>(number);
@@ -130,6 +133,7 @@ void TcpTransport::handle_events() {
       [this](int descriptor, const EventKey& key, std::uint32_t events) { handle_event(descriptor, key, events); });
 }
 
+// Passes an event to the owner of its descriptor.
 void TcpTransport::handle_event(int descriptor, const EventKey& key, std::uint32_t events) {
   switch (key.source) {
     case EventSource::acceptor:
@@ -154,15 +158,18 @@ void TcpTransport::handle_event(int descriptor, const EventKey& key, std::uint32
   }
 }
 
+// Hands a connection over to its channel: control messages, or a lane.
 void TcpTransport::open(OpenedConnection connection) {
   if (connection.channel == control_channel) return control_.open(connection.peer, std::move(connection.socket));
   data_.open(connection.peer, connection.channel, std::move(connection.socket));
 }
 
+// True if something would stop if nobody called progress().
 bool TcpTransport::is_under_way() const {
   return connections_.is_connecting() || control_.has_unsent() || data_.is_sending();
 }
 
+// Runs while this thread waits elsewhere. If another thread has the mutex, that one makes progress.
 void TcpTransport::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return;
@@ -182,6 +189,7 @@ void TcpTransport::watch_peers(LaneRound& round) {
   for (const int each : round.peers) connections_.connect(each, control_channel, true);
 }
 
+// Returns the descriptors that end a sleep; empty if there is a message to handle already.
 std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {
   const std::lock_guard lock(mutex_);
   if (control_.has_next()) return {};
@@ -289,7 +297,7 @@ void TcpTransport::check_descriptors() {
     });
     if (!lacks_one) continue;
     if (cannot_connect != 0) throw system_error("making a connection to another member", cannot_connect, remedy);
-    throw system_error("letting in other members, who call", cannot_accept, remedy);
+    throw system_error("accepting connections of other members", cannot_accept, remedy);
   }
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the connections that have not proven the key yet, and limits their number and their time.
+//
+// The Acceptor of the process owns it. Strangers can reach the port, so nothing of their bytes is kept beyond the
+// proof.
 #pragma once
 
 #include <chrono>

@@ -42,9 +42,7 @@ const UcxFunctions& library();
 // Returns UCX's variables for messages, such as "UCX_TLS=tcp, UCX_NET_DEVICES is not set".
 std::string variables();
 inline constexpr const char* remedy =
-    "check UCX_TLS (which transports it may take) and UCX_NET_DEVICES (which interfaces); UCX_LOG_LEVEL=info shows "
-    "what "
-    "it does";
+    "check UCX_TLS (transports) and UCX_NET_DEVICES (interfaces); UCX_LOG_LEVEL=info logs its steps";
 
 // Throws Error system, with UCX's own text, unless the status is UCS_OK. `what` names the attempted action.
 void check(ucs_status_t status, const char* what);

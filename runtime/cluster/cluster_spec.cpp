@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::array<std::string_view, 4> roles = {"chief", "evaluator", "ps", "worker"};
 
+// Numbers the addresses of each job from 0.
 ClusterSpec::Jobs numbered(std::initializer_list<std::pair<std::string, std::vector<std::string>>> jobs) {
   ClusterSpec::Jobs all;
   for (const auto& [name, addresses] : jobs) {
@@ -27,6 +28,7 @@ ClusterSpec::Jobs numbered(std::initializer_list<std::pair<std::string, std::vec
   return all;
 }
 
+// True for any word without blanks and control characters. gRPC judges the rest.
 bool is_address(std::string_view words) {
   return !words.empty() && std::ranges::none_of(words, [](char letter) { return letter >= 0 && letter <= ' '; });
 }
@@ -37,12 +39,14 @@ std::string role_names() { return "chief, evaluator, ps, worker"; }
 
 int count(const ClusterSpec& spec, std::string_view job) { return spec.has(job) ? spec.num_tasks(job) : 0; }
 
+// Returns "its tasks are 0-3", for errors.
 std::string indices_of(const ClusterSpec::Tasks& tasks) {
   IndexSet all;
   for (const auto& [index, address] : tasks) all.insert(index);
   return tasks.empty() ? "it has no tasks" : text("its tasks are ", all.to_string());
 }
 
+// Returns "it has chief, worker", for errors.
 std::string names_of(const ClusterSpec& spec) {
   return spec.empty() ? "it has no jobs" : text("it has ", join(spec.job_names(), ", "));
 }
@@ -113,6 +117,7 @@ const std::string& ClusterSpec::task_address(std::string_view job, int index) co
   return found->second;
 }
 
+// Writes a job as a list if its tasks are numbered without gaps, and otherwise as a map, as TensorFlow does.
 std::string to_string(const ClusterSpec& spec) {
   std::string all = "ClusterSpec({";
   std::string_view between_jobs;
@@ -134,6 +139,8 @@ std::string to_string(const ClusterSpec& spec) {
 
 std::ostream& operator<<(std::ostream& out, const ClusterSpec& spec) { return out << to_string(spec); }
 
+// Follows the rules of TensorFlow's cluster utilities: at most one chief and one evaluator, and only known types. The
+// evaluator need not be in the cluster.
 void check_roles(const ClusterSpec& spec, const std::optional<Task>& task) {
   for (const std::string& name : spec.job_names()) {
     if (!is_role(name))

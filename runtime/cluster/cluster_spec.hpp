@@ -33,8 +33,10 @@ class ClusterSpec {
   // Numbers the tasks of each job from 0, as in {{"worker", {"host1:12345", "host2:23456"}}, {"ps", {"host3:34567"}}}.
   ClusterSpec(std::initializer_list<std::pair<std::string, std::vector<std::string>>> jobs);
 
+  // True if there are no jobs, or if there is a job of that name.
   bool empty() const { return jobs_.empty(); }
   bool has(std::string_view job) const { return jobs_.contains(job); }
+  // Returns all jobs with their tasks.
   const Jobs& jobs() const { return jobs_; }
   std::vector<std::string> job_names() const;  // Returns the sorted names.
   int num_tasks() const;                       // Returns the number of tasks of all jobs.

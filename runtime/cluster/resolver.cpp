@@ -74,7 +74,7 @@ MpiResolver::MpiResolver(Exchange& exchange) : task_(Task{"worker", exchange.ran
 std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log, const Environment& environment) {
   const auto chosen = [&](std::shared_ptr<Resolver> resolver, std::string_view why) {
     log.info(
-        text("the cluster is that of ", resolver->describe(), ", ", why, ": ", to_string(resolver->cluster_spec())));
+        text("the cluster is that of ", resolver->describe(), " (", why, "): ", to_string(resolver->cluster_spec())));
     return resolver;
   };
   std::shared_ptr<Resolver> named;
@@ -87,14 +87,13 @@ std::shared_ptr<Resolver> find_resolver(Exchange* exchange, const Log& log, cons
   }
   if (exchange != nullptr) check_all_alike(*exchange, named != nullptr, wrong);
   if (!wrong.empty()) throw Error(Code::cluster, wrong);
-  if (named) return chosen(std::move(named), "which names one");
+  if (named) return chosen(std::move(named), "names a cluster");
   // MPI ranks are connected already, so they don't need the addresses from Slurm.
   if (exchange != nullptr && exchange->size() > 1)
-    return chosen(std::make_shared<MpiResolver>(*exchange), text("whose ranks are ", exchange->size()));
+    return chosen(std::make_shared<MpiResolver>(*exchange), text(exchange->size(), " ranks"));
   const char* tasks = environment("SLURM_STEP_NUM_TASKS");
   if (tasks != nullptr && environment("SLURM_STEP_NODELIST") != nullptr && parse_integer(trim(tasks)).value_or(0) > 1)
-    return chosen(std::make_shared<SlurmResolver>(SlurmOptions{}, environment),
-                  text("whose step has ", tasks, " tasks"));
+    return chosen(std::make_shared<SlurmResolver>(SlurmOptions{}, environment), text("a step of ", tasks, " tasks"));
   log.info("there is no cluster: no TF_CONFIG, one rank, no step of Slurm with several tasks");
   return nullptr;
 }

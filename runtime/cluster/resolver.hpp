@@ -22,6 +22,7 @@ class Resolver {
  public:
   virtual ~Resolver() = default;
 
+  // Returns all jobs and tasks of the cluster.
   virtual ClusterSpec cluster_spec() const = 0;
   // Returns this process's task, or nothing if it belongs to no cluster.
   virtual std::optional<Task> task() const = 0;
@@ -50,6 +51,7 @@ struct TaskOverride {
 // Returns a cluster that the program gives.
 class SimpleResolver : public Resolver {
  public:
+  // Describes a cluster that the program gives.
   explicit SimpleResolver(ClusterSpec spec, std::optional<Task> task = std::nullopt, std::string rpc_layer = "grpc",
                           std::string environment = {}, std::map<std::string, int> num_accelerators = {});
   ClusterSpec cluster_spec() const override { return spec_; }
@@ -70,6 +72,8 @@ class SimpleResolver : public Resolver {
 // Reads the variable TF_CONFIG once: a JSON object with `cluster` and `task`. Without it the cluster is empty.
 class TfConfigResolver : public Resolver {
  public:
+  // Reads TF_CONFIG. The fields of `mine` that are set replace those of its task. Throws Error cluster if it is not
+  // understood.
   explicit TfConfigResolver(const TaskOverride& mine = {}, const Environment& environment = process_environment);
   ClusterSpec cluster_spec() const override { return spec_; }
   std::optional<Task> task() const override { return task_; }
@@ -100,6 +104,7 @@ struct SlurmOptions {
 // Reads the variables of a Slurm job step. Tasks fill one node after the other, and jobs follow each other by name.
 class SlurmResolver : public Resolver {
  public:
+  // Reads the variables of Slurm's step. Throws Error cluster if they do not fit the options.
   explicit SlurmResolver(const SlurmOptions& options = {}, const Environment& environment = process_environment);
   ClusterSpec cluster_spec() const override { return spec_; }
   std::optional<Task> task() const override { return task_; }
@@ -124,6 +129,7 @@ std::vector<int> expand_tasks_per_node(std::string_view words);
 // Describes the members of an exchange as workers by rank, with their host names. All members make it together.
 class MpiResolver : public Resolver {
  public:
+  // Makes every rank of the exchange a worker. All ranks make one together.
   explicit MpiResolver(Exchange& exchange);
   ClusterSpec cluster_spec() const override { return spec_; }
   std::optional<Task> task() const override { return task_; }

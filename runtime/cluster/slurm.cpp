@@ -23,6 +23,7 @@ std::string variable(const Environment& environment, const std::string& name) {
               "start the program by srun, or name the cluster in TF_CONFIG");
 }
 
+// Parses a number of Slurm's. Throws Error cluster if it is below `least` or above the limit.
 int number(const std::string& name, const std::string& value, std::int64_t least) {
   const auto parsed = parse_integer(value);
   if (!parsed || *parsed < least || *parsed > most)
@@ -31,11 +32,13 @@ int number(const std::string& name, const std::string& value, std::int64_t least
   return static_cast<int>(*parsed);
 }
 
+// Is the place of one task: its host, and its number on that host.
 struct Slot {
   std::string host;
   int place = 0;  // Counts the tasks of its node.
 };
 
+// Returns the places of all tasks, node by node, as Slurm numbers them.
 std::vector<Slot> slots_of(const std::vector<std::string>& hosts, const std::vector<int>& tasks) {
   if (tasks.size() != hosts.size())
     throw Error(Code::cluster, text("Slurm names ", hosts.size(), " hosts, and how many tasks run on ", tasks.size()),
@@ -78,6 +81,7 @@ std::vector<int> expand_tasks_per_node(std::string_view words) {
   return all;
 }
 
+// Deals the tasks out to the jobs in the order of the jobs' names. Ports count up on each node, and so do its GPUs.
 SlurmResolver::SlurmResolver(const SlurmOptions& options, const Environment& environment)
     : rpc_layer_(options.rpc_layer) {
   const int rank = number("PROCID", variable(environment, "PROCID"), 0);

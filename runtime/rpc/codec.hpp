@@ -97,7 +97,7 @@ requires(!is_number<T>) struct Codec<std::vector<T>> {
     for (const T& each : value) Codec<T>::put(writer, each);
   }
   static std::vector<T> get(Reader& reader) {
-    static_assert(Codec<T>::least > 0, "lockstep: a vector of what has no bytes is a number: send that");
+    static_assert(Codec<T>::least > 0, "lockstep: a vector of elements without bytes is a count: send that number");
     std::vector<T> value;  // Grows while it is read, because the announced number may exceed the bytes.
     for (std::size_t left = reader.get_count(Codec<T>::least); left > 0; --left) value.push_back(Codec<T>::get(reader));
     return value;

@@ -29,6 +29,7 @@ struct GatherRound {
   std::map<int, rpc::RpcServer::Finish> waiting;
   std::optional<std::pair<Code, std::string>> failure;
 
+  // Answers all waiting members at once, and forgets their blocks.
   void answer_all(const rpc::detail::Reply& reply) {
     for (const auto& [rank, finish] : std::exchange(waiting, {})) finish(reply);
     blocks.clear();
@@ -37,6 +38,7 @@ struct GatherRound {
     if (!failure) failure = {code, words};
     answer_all(refusal());
   }
+  // Returns the sentence that names the members that have not come.
   std::string missing() const {
     const auto has_come = [this](int rank) { return blocks.contains(rank); };
     return exchange_rules::absence(what, members.size(), "processes",
@@ -56,12 +58,14 @@ struct ExchangeServer::Parts {
   std::mutex mutex;
   std::map<std::string, GatherRound> rounds;
   using FamilyMember = std::pair<std::string, int>;  // Pairs a family with a member's number.
+  // Holds the open call by which a member shows that it lives. gRPC ends that call when the member's process ends.
   struct PresenceEntry {
     std::string label;
     std::shared_ptr<const WatchedProcess> process;  // Is set if the process runs on this host.
     int known = 0;
     rpc::RpcServer::Finish finish;
   };
+  // Holds the name of a member that was lost, and the way in which its process ended.
   struct LossReport {
     std::string label;
     std::string how;
@@ -84,6 +88,7 @@ struct ExchangeServer::Parts {
       });
     });
   }
+  // Fails a round, and remembers the members that hear of it now.
   void fail(const std::string& name, GatherRound& here, Code code, const std::string& words) {
     for (const auto& [rank, finish] : here.waiting)
       told.emplace(family_of(name), here.members[static_cast<std::size_t>(rank)]);
@@ -102,6 +107,7 @@ struct ExchangeServer::Parts {
     }
     return here;
   }
+  // Fails a round because a member of it is gone.
   void fail_for(const std::string& name, GatherRound& here, const FamilyMember& member) {
     const auto rank = std::ranges::find(here.members, member.second) - here.members.begin();
     const auto found = lost.find(member);
@@ -110,6 +116,7 @@ struct ExchangeServer::Parts {
          text("rank ", rank, " of ", here.members.size(), label.empty() ? "" : text(" (", printable(label), ')'),
               " is gone", how.empty() ? "" : ": its process ", how));
   }
+  // Returns all losses of a family of exchanges. Members use the number of losses that they know to ask for the next.
   rpc::detail::Reply losses_of(const std::string& family, bool is_over = false) const {
     LossReply all{closed || is_over, {}};
     for (const auto& [member, loss] : lost) {
@@ -130,6 +137,8 @@ struct ExchangeServer::Parts {
     }
   }
 
+  // Adds a member's block, and answers when the last one has come. Wrong calls fail the round for all, so that nobody
+  // waits.
   void gather(const Bytes& arguments, const rpc::RpcServer::Finish& finish) {
     const GatherRequest asked = rpc::decode<GatherRequest>(arguments);
     const auto& [name, members, rank, what, mine] = asked;
@@ -162,6 +171,7 @@ struct ExchangeServer::Parts {
     rounds.erase(name);  // The next member makes it again; most rounds are not repeated.
   }
 
+  // Keeps the call open until there is a loss to tell. The returned function is called if the member's process ends.
   std::function<void()> watch(const std::shared_ptr<Parts>& self, const Bytes& arguments,
                               const rpc::RpcServer::Finish& finish) {
     const auto [family, number, label, process, known] = rpc::decode<PresenceRequest>(arguments);
@@ -191,6 +201,7 @@ struct ExchangeServer::Parts {
     return process && process->has_ended(a_moment_ms) ? process->how().value_or("") : "";
   }
 
+  // Ends a member's presence. Rounds that it belongs to can never complete, so they fail.
   void leave(const FamilyMember& member, bool is_loss) {
     const std::string how = is_loss ? end_of(member) : "";
     const std::lock_guard lock(mutex);
@@ -209,6 +220,7 @@ struct ExchangeServer::Parts {
     tell_losses(member.first);
   }
 
+  // Fails all rounds, because the process that answers them is ending.
   void close() {
     const std::lock_guard lock(mutex);
     closed = true;
@@ -217,6 +229,7 @@ struct ExchangeServer::Parts {
   }
 };
 
+// Adds the functions of the exchange to the server. They share the parts, which may outlive this object.
 ExchangeServer::ExchangeServer(rpc::RpcServer& server) : parts_(std::make_shared<Parts>()) {
   const auto parts = parts_;
   server.add_deferred(gather_name, [parts](const Bytes& arguments, const rpc::RpcServer::Finish& finish) {

@@ -47,6 +47,7 @@ struct PendingCall {
   std::shared_ptr<PromisedReply> promised = std::make_shared<PromisedReply>();
 };
 
+// Turns gRPC's status into an error. Its text may come from another process, so it is made printable.
 Error error_of(const grpc::Status& status, const std::string& what, Duration timeout) {
   constexpr std::size_t most_words = 4000;
   const std::string said = printable(status.error_message(), most_words);
@@ -104,6 +105,7 @@ struct Client::Parts {
         channel(std::move(over)),
         seal(as.key ? std::make_unique<detail::ClientSeal>(as.key) : nullptr) {}
 
+  // Makes new contexts, which gRPC allows for one attempt only. The first contact may wait for the server to start.
   void set_contexts(PendingCall& call) const {
     for (auto* const each : {&call.asking, &call.context}) {
       *each = std::make_unique<grpc::ClientContext>();

@@ -114,6 +114,8 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     }
   }
   void OnDone() override { delete this; }
+  // Tells a deferred function that its caller is gone. gRPC may call this in any thread, also before the function has
+  // returned.
   void OnCancel() override {
     const std::shared_ptr<CallerState> caller = caller_state_;
     std::unique_lock lock(caller->mutex);
@@ -124,6 +126,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
   }
 
  private:
+  // Answers a call without a proof with the server's nonce only, so that the caller can prove the key.
   void begin() {
     if (server_context_.seal != nullptr && !prove()) {
       server_context_.listener.count_unproven(context_.peer());
@@ -135,6 +138,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     server_context_.listener.trust(context_.peer());
     StartRead(&request_);
   }
+  // Checks the proof in the call's metadata, before any of its arguments is read.
   bool prove() {
     const auto& metadata = context_.client_metadata();
     const auto proof = metadata.find(detail::proof_name);
@@ -143,6 +147,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
         server_context_.seal->open(method_, std::as_bytes(std::span(proof->second.data(), proof->second.size())));
     return verified_.has_value();
   }
+  // Compares the arguments with the proof, and lets a thread run the function.
   void take_arguments() {
     arguments_ = detail::from_buffer(request_);
     request_.Clear();
@@ -158,6 +163,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     std::function<void()> tell;
   };
 
+  // Runs a function that answers later. If the caller is gone already, the function learns it at once.
   void defer(const RpcServer::Deferred& function) {
     const std::shared_ptr<CallerState> caller = caller_state_;
     auto tell = function(std::move(arguments_), [this](const detail::Reply& reply) { finish(reply); });
@@ -187,6 +193,7 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
     send(server_context_.seal->seal(verified_->identity, method_, words));
   }
 
+  // Runs the function in a thread of the pool. Its exceptions become the caller's error.
   void answer() {
     const auto found = server_context_.methods.find(method_);
     const bool is_deferred =
@@ -217,6 +224,8 @@ class CallReactor final : public grpc::ServerGenericBidiReactor {
   std::shared_ptr<CallerState> caller_state_ = std::make_shared<CallerState>();
 };
 
+// Makes a reactor for each call. Lockstep's own functions have a thread of their own, so that user functions cannot
+// delay them.
 class Service final : public grpc::CallbackGenericService {
  public:
   Service(const Methods& methods, WorkerPool& workers, WorkerPool& own, detail::ServerSeal* seal)
@@ -298,7 +307,7 @@ void RpcServer::add_handler(const std::string& name, const std::string& signatur
                 "use letters, digits, . and _");
   if (!parts_->methods.try_emplace(name, Method{signature, std::move(handler), {}}).second)
     throw Error(Code::usage, text("the rpc server has a function '", printable(name), "' already"),
-                "name it otherwise");
+                "give it another name");
 }
 
 void RpcServer::start() {
@@ -320,7 +329,7 @@ void RpcServer::start() {
   parts_->server = builder.BuildAndStart();
   if (!parts_->server)
     throw Error(Code::system, text("gRPC starts no server at ", printable(parts_->address)),
-                "let GRPC_VERBOSITY=debug say why");
+                "GRPC_VERBOSITY=debug shows the reason");
   parts_->address = text(parts_->address.substr(0, parts_->address.rfind(':')), ':', parts_->listener->port());
   parts_->listener->start([acceptor = parts_->acceptor.get()](int descriptor) {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;

@@ -156,7 +156,7 @@ struct ClientOptions {
   bool waits_for_server = false;
   // Lets a call also wait for a server that has answered before and is gone. Otherwise that is an error at once.
   bool waits_again = true;
-  // Must be the server's key. Null requires a server without a key.
+  // Holds the server's key. Null requires a server without a key.
   std::shared_ptr<const Secret> key = nullptr;
 };
 

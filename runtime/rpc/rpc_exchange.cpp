@@ -55,7 +55,7 @@ class PresenceLease {
       return LostMember{
           static_cast<int>(rank),
           text("rank ", rank, label.empty() ? "" : text(" (", printable(label), ')'), " is gone: its process ",
-               how.empty() ? "ended, or ended its session with an error, without a word" : printable(how)),
+               how.empty() ? "exited, or ended its session with an error, and gave no reason" : printable(how)),
           !how.empty()};
     }
     return std::nullopt;

@@ -29,6 +29,7 @@ constexpr std::size_t most_words = 2000;
 
 std::string words_of(const Task& task) { return text(task.type, ' ', task.index); }
 
+// True if the host of an address has an address here. It may ask a name server, which may take long.
 bool has_known_host(const std::string& address) {
   std::string host = address.substr(0, address.rfind(':'));
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
@@ -85,6 +86,7 @@ void refuse_shared_addresses(const ClusterSpec& cluster) {
 
 }  // namespace
 
+// Adds the two functions by which tasks introduce themselves and announce the end. The server starts later.
 Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options)
     : cluster_(std::move(cluster)), me_{std::move(job), index}, options_(std::move(options)) {
   if (options_.lost_after <= Duration{})
@@ -121,6 +123,7 @@ void Server::start() {
 
 Server::~Server() = default;
 
+// Returns a client for one question. The limit and the wait for the server differ from question to question.
 std::unique_ptr<rpc::Client> Server::client_of(const PeerTask& other, Duration timeout, bool waits) const {
   return rpc::Client::create("grpc", other.address,
                              {.timeout = timeout, .waits_for_server = waits, .key = options_.key});
@@ -128,6 +131,7 @@ std::unique_ptr<rpc::Client> Server::client_of(const PeerTask& other, Duration t
 
 std::string Server::name_of(const PeerTask& other) const { return text(words_of(other.task), " at ", other.address); }
 
+// Returns all other tasks of the cluster. Evaluators may come and go, so few callers ask for them.
 std::vector<Server::PeerTask> Server::peers(bool with_evaluators) const {
   std::vector<PeerTask> all;
   for (const auto& [job, tasks] : cluster_.jobs()) {
@@ -154,6 +158,7 @@ void Server::wait_for_all(Duration limit) { wait_for(peers(false), {.warn = {}, 
 
 void Server::wait_for_workers(Patience patience) { wait_for(workers(), patience); }
 
+// Returns the other tasks that train.
 std::vector<Server::PeerTask> Server::workers() const {
   std::vector<PeerTask> all = peers(false);
   std::erase_if(all, [](const PeerTask& each) { return each.task.type != "chief" && each.task.type != "worker"; });
@@ -172,6 +177,8 @@ std::optional<std::string> Server::gone_worker() const {
   return std::nullopt;
 }
 
+// Asks the missing tasks in rounds until all have answered. A task of another cluster, or with another key, ends the
+// wait at once.
 void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
   start();
   const auto begin = Clock::now();
@@ -215,15 +222,18 @@ void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
   }
 }
 
+// Introduces this task, and asks the other one to do the same.
 rpc::StatusOrResult<std::vector<std::string>> Server::ask(rpc::Client& other) const {
   return other.call<std::vector<std::string>>(who, me_.type, me_.index, to_string(cluster_));
 }
 
+// Throws if a task of another cluster has asked this one.
 void Server::refuse_stranger() {
   const std::lock_guard lock(mutex_);
   if (!stranger_.empty()) throw Error(Code::cluster, stranger_, "start all tasks with one cluster");
 }
 
+// Names the tasks, and for the first ones also says if their host is unknown.
 std::string Server::names_of_all(const std::vector<PeerTask>& some) const {
   std::size_t to_look_up = 2;  // A name server that does not answer takes long.
   std::vector<std::string> names;
@@ -242,17 +252,20 @@ void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit
               "check that those tasks were started, and can be reached from here at these addresses");
 }
 
+// Waits at most that long for the announcement of the end.
 bool Server::is_over_within(Duration time) {
   std::unique_lock lock(mutex_);
   return said_.wait_for(lock, time, [&] { return over_; });
 }
 
+// True if the task answers within two seconds, and is the expected one.
 bool Server::is_there(const PeerTask& other) const {
   const auto client = client_of(other, seconds(2), true);
   const auto answer = ask(*client);
   return answer.is_ok() && who_is_wrong(other, answer.get_value()).empty();
 }
 
+// Waits for the end, and looks after the leader meanwhile, because nobody announces an end after the leader has died.
 void Server::join() {
   start();
   const std::vector<PeerTask> all = peers(false);
@@ -286,6 +299,7 @@ void Server::join() {
   }
 }
 
+// Tells all tasks at the same time. A task that does not answer has ended already, so that is no error.
 void Server::shut_down_all() {
   const std::string mine = to_string(cluster_);
   std::vector<std::pair<std::unique_ptr<rpc::Client>, rpc::StatusOrResult<void>>> told;

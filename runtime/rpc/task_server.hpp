@@ -24,8 +24,8 @@ struct TaskServerOptions {
   // Limits the time without an answer from the leading task, once that was there. join() then throws.
   Duration lost_after = std::chrono::seconds(30);
   Log log = Log();
-  // Must be the key of all tasks: calls and answers without it are refused. Null lets every process call, and end the
-  // cluster.
+  // Holds the key that all tasks share: calls and answers without it are refused. Null lets every process call, and end
+  // the cluster.
   std::shared_ptr<const Secret> key = nullptr;
 };
 

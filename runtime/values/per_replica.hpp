@@ -55,6 +55,7 @@ template <class T>
 class PerWorker {
  public:
   using value_type = T;
+  // Holds `value`, which value() returns.
   explicit PerWorker(T value) : value_(std::move(value)) {}
   const T& value() const { return value_; }
   T& value() { return value_; }

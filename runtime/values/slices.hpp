@@ -35,6 +35,7 @@ class IndexedSlices {
     }
   }
 
+  // Return the rows, the index of each row, and the shape of the tensor that they are rows of.
   const Tensor<T>& values() const { return values_; }
   const std::vector<std::int64_t>& indices() const { return indices_; }
   const TensorShape& dense_shape() const { return dense_shape_; }

@@ -70,6 +70,7 @@ class Tensor {
 
   Tensor() : Tensor(T{}) {}
   Tensor(T scalar) : values_(1, scalar) {}  // NOLINT(google-explicit-constructor): a scalar is a tensor without axes
+  // Makes a tensor with all elements equal to `fill`.
   explicit Tensor(TensorShape shape, T fill = T{}) : shape_(std::move(shape)), values_(shape_.count(), fill) {}
   // Copies the values. Throws Error usage if their number does not fit the shape.
   Tensor(TensorShape shape, std::span<const T> values)
@@ -81,6 +82,7 @@ class Tensor {
   Tensor(TensorShape shape, std::initializer_list<T> values)
       : Tensor(std::move(shape), std::span<const T>(values.begin(), values.size())) {}
 
+  // Return the shape and the number of elements.
   const TensorShape& shape() const { return shape_; }
   std::size_t size() const { return values_.size(); }
   // Returns null for a tensor without elements.

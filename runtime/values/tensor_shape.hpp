@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Never changes in place, except by assignment.
+// Holds the lengths of a tensor's axes. It changes only by assignment.
 class TensorShape {
  public:
   // Limits the number of axes, so that members can exchange shapes of fixed length.
@@ -32,6 +32,7 @@ class TensorShape {
   // Throws Error usage for a negative length, too many axes, or too many elements.
   explicit TensorShape(std::vector<std::int64_t> lengths);
 
+  // Returns the number of axes; 0 for a scalar.
   int rank() const { return static_cast<int>(lengths_.size()); }
   std::size_t count() const { return count_; }  // Returns the number of elements.
   // Returns the length of an axis. A negative number counts from the end. Throws Error usage for a wrong axis.

@@ -87,8 +87,8 @@ std::array<std::string, 2> reasons(const std::function<void(BenchRun&)>& spoil) 
 
 void expect_row_refused(const std::string& clause, const std::function<void(Row&)>& spoil) {
   const auto [later, earlier] = reasons([&](BenchRun& spoilt) { spoil(spoilt.rows.at(1)); });
-  EXPECT_EQ(later, "no row bears a verdict, the first because the later run " + clause);
-  EXPECT_EQ(earlier, "no row bears a verdict, the first because the earlier run " + clause);
+  EXPECT_EQ(later, "no row has a verdict, the first because the later run " + clause);
+  EXPECT_EQ(earlier, "no row has a verdict, the first because the earlier run " + clause);
 }
 
 TEST(CompareRefuses, OtherRanksOrNodes) {
@@ -150,10 +150,10 @@ TEST(CompareRefuses, OneLaunchUnlessForced) {
   const auto keep_one = [](BenchRun& spoilt) { spoilt.rows.resize(1); };
   const auto [later, earlier] = reasons(keep_one);
   EXPECT_EQ(later,
-            "no row bears a verdict, the first because the later run has one launch only, so how much launches "
+            "no row has a verdict, the first because the later run has one launch only, so how much launches "
             "differ is not known");
   EXPECT_EQ(earlier,
-            "no row bears a verdict, the first because the earlier run has one launch only, so how much "
+            "no row has a verdict, the first because the earlier run has one launch only, so how much "
             "launches differ is not known");
   const BenchRun a = run({row(1024, 100, 1)});
   const BenchRun b = run({row(1024, 120, 1)});
@@ -294,8 +294,8 @@ TEST(Compare, ARowWithoutAVerdictIsNotPassedOver) {
   EXPECT_EQ(comparison.rows.at(0).verdict, Verdict::same);
   EXPECT_EQ(comparison.rows.at(1).verdict, Verdict::inconclusive);
   EXPECT_TRUE(to_text(comparison)
-                  .ends_with("verdict: cannot tell: 1 of 2 rows, none of the others slower by more than 5 %. Do what "
-                             "their reasons ask for.\n"));
+                  .ends_with("verdict: cannot tell: 1 of 2 rows, none of the others slower by more than 5 %. Follow "
+                             "the reasons of these rows.\n"));
 }
 
 TEST(CompareText, IsForPeople) {

@@ -240,8 +240,7 @@ TEST(BenchTable, FooterNamesTheNextCommand) {
             "Keep the JSON file: the next run can be compared with it.\n");
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 2; }).starts_with("Trust no time"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 3; }).starts_with("Repeat the rows that failed"));
-  EXPECT_TRUE(
-      next(run, [](bench::BenchRun& all) { all.exit_code = 4; }).starts_with("Find out what the ranks wait for"));
+  EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 4; }).starts_with("Find the reason of the wait"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 5; }).starts_with("Read the error of the member"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 6; }).starts_with("`lockstep doctor`"));
   EXPECT_TRUE(next(run, [](bench::BenchRun& all) { all.exit_code = 7; }).starts_with("Repeat the rows in doubt"));

@@ -117,7 +117,7 @@ class Nodes(unittest.TestCase):
         self.assertLess(int(measured[2]), 130, "what the link lets through, not what it calls itself")
         code, said = self.info(*two, LOCKSTEP_TRANSPORT="mpi")
         self.assertEqual(code, 0, said)
-        self.assertIn("messages go by MPI: LOCKSTEP_TRANSPORT says so", said)
+        self.assertIn("messages go by MPI: LOCKSTEP_TRANSPORT asks for it", said)
         code, said = self.info(*two, LOCKSTEP_INTERFACE="eth0")
         self.assertEqual(code, 0, said)
         self.assertIn("messages go over TCP", said)
@@ -197,7 +197,7 @@ class Nodes(unittest.TestCase):
             self.assertTrue(300 < node["measured_mbit_per_s"] < 1600, node)  # on cores that others use, too
         found = {each["check"]: each for each in report["findings"]}
         self.assertEqual(found["network"]["grade"], "slow", out)
-        self.assertRegex(found["network"]["what"], r"from node\d to node\d go \d+ Mbit/s, where eth0 claims 10000")
+        self.assertRegex(found["network"]["what"], r"from node\d to node\d: \d+ Mbit/s measured; eth0 claims 10000")
         self.assertEqual(found["machines"]["what"], "2 nodes share one machine (same boot id)", out)
 
     def test_doctor_sees_interfaces_that_lead_nowhere(self):

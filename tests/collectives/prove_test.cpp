@@ -137,11 +137,12 @@ TEST(Simulate, MessagesOfAPairArriveInTheOrderInWhichTheyAreWrittenDown) {
 
 TEST(Simulate, RefusesReadsOfUnsetElements) {
   const Schedule reduces = begin().receive(1, scratch(0, 4)).reduce(output(0, 4), input(0, 4), scratch(4, 4)).done();
-  EXPECT_TRUE(is_refused(pair_reduce, one_sends(reduces), "reduces what nobody has set"));
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(reduces), "reduces elements that nobody has set"));
   const Schedule copies = begin().receive(1, scratch(0, 4)).copy(output(0, 4), scratch(1, 4)).done();
-  EXPECT_TRUE(is_refused(pair_reduce, one_sends(copies), "copies what nobody has set"));
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(copies), "copies elements that nobody has set"));
   const Schedule sends = begin().send(0, scratch(0, 4)).done();
-  EXPECT_TRUE(is_refused(pair_reduce, {begin().receive(1, scratch(0, 4)).done(), sends}, "sends what nobody has set"));
+  EXPECT_TRUE(
+      is_refused(pair_reduce, {begin().receive(1, scratch(0, 4)).done(), sends}, "sends elements that nobody has set"));
   EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(1, scratch(0, 4)).done()), "leaves what nobody"));
 }
 
@@ -184,7 +185,7 @@ TEST(Simulate, ElementsKeepTheirPlaces) {
   EXPECT_TRUE(is_refused(pair_reduce, one_sends(crooked), "combines elements of different positions"));
   const Problem moved{.collective = Collective::broadcast, .size = 1, .count = 2};
   const Schedule swapped = begin().copy(output(0, 1), input(1, 1)).copy(output(1, 1), input(0, 1)).done();
-  EXPECT_TRUE(is_refused(moved, {swapped}, "what belongs elsewhere"));
+  EXPECT_TRUE(is_refused(moved, {swapped}, "an element that belongs elsewhere"));
 }
 
 TEST(Simulate, ATargetIsOneOfItsOperandsOrApart) {
@@ -322,12 +323,12 @@ TEST_F(NodeSteps, ReadAndWriteOnlyTheirOwnRanges) {
   const auto outside = [](Steps& all) { all[0].to = output(1, 4); };
   EXPECT_TRUE(is_refused_for_both(outside, "out[1,5) lies outside"));
   const auto unset = [](Steps& all) { all[0].from = scratch(0, 4); };
-  EXPECT_TRUE(is_refused_for_both(unset, "gives what nobody has set"));
+  EXPECT_TRUE(is_refused_for_both(unset, "gives elements that nobody has set"));
   const auto overlap = [](Steps& all) {
     all[0].from = scratch(0, 4);
     all[0].to = scratch(1, 4);
   };
-  EXPECT_TRUE(is_refused_for_both(overlap, "gives what is written meanwhile"));
+  EXPECT_TRUE(is_refused_for_both(overlap, "gives elements that are written meanwhile"));
 }
 
 TEST_F(NodeSteps, CombineEachElementOnceAtItsPosition) {

@@ -147,7 +147,7 @@ TEST(GpuNumbers, AreComparedWithTheirTargets) {
 
 TEST(GpuNumbers, SayWhyTheyAreNotMeasurable) {
   bench::BenchRun without = run_with(8, {baseline("mpi:best", 30, 1.5)}, {});
-  without.settings = {{"left out", "nccl: not there, or ranks share a GPU"}};
+  without.settings = {{"left out", "nccl: not found, or ranks share a GPU"}};
   const auto all = gpu_numbers(
       {{"gpu-probe.json", R"({"questions": [{"id": "ours_pack", "state": "no_gpu", "answer": "no GPU: none"}]})"},
        {"one.json", to_json(bench::BenchRun{})},
@@ -162,8 +162,8 @@ TEST(GpuNumbers, SayWhyTheyAreNotMeasurable) {
   EXPECT_EQ(why("packing"), "ours_pack: no GPU: none");
   EXPECT_EQ(why("combining"), "the probe was not asked ours_combine");
   EXPECT_NE(why("one member, above NCCL's own call").find("one.json has no rows"), std::string::npos);
-  EXPECT_EQ(why("2 processes on one GPU, 8 B, NCCL's time by ours"), "nccl: not there, or ranks share a GPU");
-  EXPECT_EQ(why("8 processes on one GPU, against NCCL"), "nccl: not there, or ranks share a GPU") << "as with two";
+  EXPECT_EQ(why("2 processes on one GPU, 8 B, NCCL's time by ours"), "nccl: not found, or ranks share a GPU");
+  EXPECT_EQ(why("8 processes on one GPU, against NCCL"), "nccl: not found, or ranks share a GPU") << "as with two";
   EXPECT_NE(why("4 processes on one GPU, against the host's best MPI").find("shared-4.json is cut off"),
             std::string::npos);
   EXPECT_EQ(why("8 processes on one GPU, against the host's best MPI"), "shared-8.json is not there");

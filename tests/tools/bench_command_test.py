@@ -225,7 +225,7 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--gate", now, "--json", now], "--json and --gate are both")
         self.refused(["bench", "all_reduce", "--json", self.path("x"), "--csv", self.path("x")], "are both")
         self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
-        self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "there is cpu and gpu")
+        self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "choose cpu or gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--cold"], "--cold with --device gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, symmetric, mpi, mpi:best, none")
         for baseline in ("mpi:best", "symmetric", "host", "nccl", "mpi", "none"):

@@ -279,7 +279,7 @@ TEST(DoctorReport, NamesProblemPlaceReasonAndRemedy) {
       << report;
   EXPECT_NE(report.find("BROKEN  shared memory     rank 4 on node4: nothing"), std::string::npos) << report;
   EXPECT_NE(report.find("\n          why   "), std::string::npos);
-  EXPECT_NE(report.find("\n          mend  mount -o remount,rw /dev/shm"), std::string::npos);
+  EXPECT_NE(report.find("\n          fix   mount -o remount,rw /dev/shm"), std::string::npos);
   EXPECT_TRUE(report.ends_with(": 1 broken, 1 note\n")) << report;
 }
 

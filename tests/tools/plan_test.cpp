@@ -191,7 +191,7 @@ TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
       {{"all_reduce", "--type", "f33"}, "did you mean f32?"},
       {{"all_reduce", "--op", "summ"}, "did you mean sum?"},
       {{"all_reduce", "--op", "bit_and"}, "bit_and of f32 has no meaning"},
-      {{"scan", "--op", "avg"}, "whose ranks combine different numbers"},
+      {{"scan", "--op", "avg"}, "where ranks combine different numbers"},
       {{"all_reduce", "--order", "quick"}, "--order reproducible"},
       {{"all_reduce", "--ordered"}, "--op user"},
       {{"all_reduce", "--root", "1"}, "which has no root"},

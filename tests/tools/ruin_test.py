@@ -35,7 +35,7 @@ ROWS = [
     ("kill_in_setup", "one node", -signal.SIGKILL, BY_SIGNAL_9),
     ("kill_in_call", "one node", -signal.SIGKILL, BY_SIGNAL_9),
     ("kill_in_call_across", "two nodes", -signal.SIGKILL, BY_SIGNAL_9),
-    ("kill_in_call_alone", "a node each", -signal.SIGKILL, "its process ended, or ended its session with an error"),
+    ("kill_in_call_alone", "a node each", -signal.SIGKILL, "its process exited, or ended its session with an error"),
     ("kill_in_shutdown", "one node", -signal.SIGKILL, ""),
     ("stop_in_setup", "one node", None, "did not come"),
     ("stop_in_call", "one node", None, "is in no call of Lockstep"),
@@ -60,7 +60,7 @@ ROWS = [
     ("fork_in_setup", "one node", -signal.SIGKILL, BY_SIGNAL_9),
     ("fork_in_call", "one node", -signal.SIGKILL, BY_SIGNAL_9),
     ("fork_in_call_across", "two nodes", -signal.SIGKILL, BY_SIGNAL_9),
-    ("fork_in_call_alone", "a node each", -signal.SIGKILL, "its process ended, or ended its session with an error"),
+    ("fork_in_call_alone", "a node each", -signal.SIGKILL, "its process exited, or ended its session with an error"),
     ("fork_in_shutdown", "one node", -signal.SIGKILL, ""),
 ]
 

@@ -70,8 +70,8 @@ class Ranks(unittest.TestCase):
         code, out, err = stat(*map(str, ranks.values()))
         self.assertEqual((code, err), (0, ""))
         for rank, process in ranks.items():
-            self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, [\w ]+\n  "world" rank {rank} of 3: goes on, '
-                                  r"\d+ calls in a second; call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
+            self.assertRegex(out, rf'process {process} \(task_steps\) on \S+, [\w ]+\n  "world" rank {rank} of 3: running, '
+                                  r"\d+ calls per second; call \d+, all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
         metrics = os.path.join(self.folder.name, "lockstep.prom")
         code, out, err = stat("--prometheus", "-o", metrics, *map(str, ranks.values()))
         self.assertEqual((code, out, err), (0, "", ""))
@@ -89,10 +89,10 @@ class Ranks(unittest.TestCase):
         of_one_code, of_one, of_one_err = stat(str(ranks[0]))
         os.kill(ranks[1], signal.SIGCONT)
         self.assertEqual((code, err), (0, ""))
-        self.assertNotIn("not read here", out)
+        self.assertNotIn("were not read", out)
         # As on a host that has rank 0 alone.
         self.assertEqual((of_one_code, of_one_err), (0, ""))
-        self.assertRegex(of_one, r'\n"world" has 3 members; of those that are not read here:\n(  .*\n)?'
+        self.assertRegex(of_one, r'\n"world" has 3 members; these were not read:\n(  .*\n)?'
                                  rf"  rank 1 \(process {ranks[1]} on \S+\): has not answered for \S+ m?s\b")
         self.assertIn(f"process {ranks[2]}", of_one)
         for rank in (0, 2):
@@ -100,13 +100,13 @@ class Ranks(unittest.TestCase):
                                   r'\w+ \d+ of \d+ of "\w+", for ranks? ')
         verdict = out.splitlines()[-1]
         self.assertRegex(verdict, rf'^"world" of 3 members: ranks 0,2 wait in call \d+, .*, and rank 1 is stopped \(process {ranks[1]} on \S+, stopped; '
-                                  rf".*\) -> kill -CONT {ranks[1]} lets it go on$")
+                                  rf".*\) -> kill -CONT {ranks[1]} resumes it$")
         self.assertIn(f"process {ranks[1]} (task_steps)", out)
         self.assertEqual(self.job.wait(60), 0)
 
     def test_asks_members_of_which_no_process_is_read(self):
         ranks = self.start(100000)
-        answered = r'of those that are not read here:\n(  ranks? .*: answered \S+ m?s ago: in (no call|call \d+), finished call \d+\n)+'
+        answered = r'these were not read:\n(  ranks? .*: answered \S+ m?s ago: in (no call|call \d+), finished call \d+\n)+'
         until = time.monotonic() + 20  # of a busy machine's
         while True:
             code, out, err = stat(str(ranks[0]))  # as on a host that has rank 0 alone
@@ -149,7 +149,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual({os.stat(os.path.join(folder, each)).st_mode & 0o777 for each in left}, {0o600})
         with open(os.path.join(self.folder.name, "out"), errors="replace") as file:
             self.assertRegex(file.read(), rf"LOCKSTEP-E014 .*: all_reduce of 1000 i32, sum .*on this host rank 2 is process {ranks[2]}, stopped, \w+ call \d+, "
-                                          rf"all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+ \(kill -CONT {ranks[2]} lets it go on\)")
+                                          rf"all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+ \(kill -CONT {ranks[2]} resumes it\)")
         code, out, err = cases.run([given.lockstep, "why", folder])
         self.assertEqual((code, err), (0, ""))
         self.assertRegex(out, r'"world" of 3 members: rank [01] ended with LOCKSTEP-E014 ')
@@ -197,7 +197,7 @@ class Ranks(unittest.TestCase):
         self.assertEqual(len(os.listdir(folder)), RANKS)
         code, out, err = cases.run([given.lockstep, "timeline", folder, "-o", trace])
         self.assertEqual((code, err), (0, ""))
-        self.assertRegex(out, r"^4500 calls in 3 accounts\n")
+        self.assertRegex(out, r"^4500 calls in 3 files\n")
         self.assertRegex(out, r"rank \d \(process \d+ on \S+\) was the last to arrive at \d+ of 1500 calls, and the others waited \S+ \S+ for it, "
                               r"most in all_reduce of 1000 i32, sum at \S*task_steps\.cpp:\d+\n")
         with open(trace) as file:
@@ -221,8 +221,8 @@ class BadInput(unittest.TestCase):
 
     def test_processes(self):
         for word in ("0", "-3", "x", "12x", "99999999999999999999"):
-            self.check(["stat", "--", word], 1, f'"{word}" is not the number of a process')
-        self.check(["stat", str(1 << 29)], 1, f"there is no process {1 << 29}", "take the number of a process that runs on this host")
+            self.check(["stat", "--", word], 1, f'"{word}" is not a process id')
+        self.check(["stat", str(1 << 29)], 1, f"there is no process {1 << 29}", "give the id of a process of this host")
         self.check(["stat", str(os.getpid())], 1, f"process {os.getpid()} has no communicator of Lockstep")
         self.check(["stat", "--seconds", "-1"], 1, "seconds")
 
@@ -245,7 +245,7 @@ class BadInput(unittest.TestCase):
         line = {"lockstep_timeline": 1, "host": "a", "process": 7, "program": "p", "name": "world", "rank": 0, "size": 1, "order": 0, "id": 1, "dropped": 0,
                 "texts": [], "calls": []}
         for verb, end, right, said in (("why", ".json", book, r'"w\x1b[2J\nd" rank 0 of 1, process 7 (p) on node\x1b[2J\na'),
-                                       ("timeline", ".timeline", line, "0 calls in 1 accounts")):
+                                       ("timeline", ".timeline", line, "0 calls in 1 file")):
             with self.subTest(verb), tempfile.TemporaryDirectory() as folder:
                 strange = [os.path.join(folder, f"lockstep-{name}{end}") for name in ("a-junk", "b-pipe", "c-folder", "z\x1b[2J\n-empty")]
                 for path, content in ((strange[0], "junk"), (strange[3], ""), (os.path.join(folder, f"lockstep-m-right{end}"), json.dumps(right))):
@@ -268,15 +268,15 @@ class BadInput(unittest.TestCase):
     def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(self):
         with tempfile.NamedTemporaryFile() as file:
             for setting in ("LOCKSTEP_DUMP", "LOCKSTEP_TIMELINE"):
-                for path, mend in ((os.path.join(file.name, "in_a_file"), "in one that is there"), (file.name, "that can be written to")):
+                for path, mend in ((os.path.join(file.name, "in_a_file"), "inside an existing one"), (file.name, "that you may write to")):
                     with self.subTest(setting, path=path):
                         # Of two ranks one, for which the other does not wait, nor is it ended for it.
                         words = [given.mpirun, "--oversubscribe", "--enable-recovery", "--timeout", "60", "-n", "1", given.steps, "die", "1", ":",
                                  "-n", "1", "env", f"{setting}={path}", given.steps, "die", "1"]
                         begin = time.monotonic()
                         done = subprocess.run(words, env=cases.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-                        self.assertRegex(done.stderr, rf"LOCKSTEP-E007 the operating system .* let {setting} name a folder {mend}")
-                        self.assertRegex(done.stderr, rf"LOCKSTEP-E015 .*rank 1 failed: .* let {setting} name a folder {mend}")
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E007 the operating system .* set {setting} to a folder {mend}")
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E015 .*rank 1 failed: .* set {setting} to a folder {mend}")
                         self.assertLess(time.monotonic() - begin, 30)
 
 

@@ -78,7 +78,7 @@ class Workers(unittest.TestCase):
         tasks.start("worker", 1, steps(3, 0, "something else"))
         for code, _, err in tasks.wait(60).values():
             self.assertNotEqual(code, 0, err)
-            self.assertIn("what they are started for", err)
+            self.assertIn("their purpose", err)
 
     def test_know_another_cluster(self):
         tasks = self.workers(2)

@@ -91,7 +91,7 @@ TEST(Timelines, SayWhereClocksAreNotKnown) {
 TEST(Timelines, NameTheLateMembers) {
   const auto all = drawn(40 * ms, 50, 1);
   const std::string words = summary_of(all, clocks_of(all));
-  EXPECT_NE(words.find("150 calls in 3 accounts\n"), std::string::npos) << words;
+  EXPECT_NE(words.find("150 calls in 3 files\n"), std::string::npos) << words;
   EXPECT_NE(words.find("rank 1 (process 101 on a) was the last to arrive at 50 of 50 calls, and the others waited "),
             std::string::npos)
       << words;
@@ -101,7 +101,7 @@ TEST(Timelines, NameTheLateMembers) {
 TEST(Timelines, OfWhichOneIsMissingAreNotCompared) {
   auto all = drawn(0, 5);
   all.pop_back();
-  EXPECT_NE(summary_of(all, clocks_of(all)).find("no call is known of all its members"), std::string::npos);
+  EXPECT_NE(summary_of(all, clocks_of(all)).find("no call is in the files of all its members"), std::string::npos);
 }
 
 TEST(Timelines, AreATraceOfAllCallsByOneClock) {

@@ -66,8 +66,8 @@ TEST(Verdict, NamesMissingMembers) {
   EXPECT_EQ(
       all[0],
       "\"world\" of 3 members: ranks 0,2 wait in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and rank 1 is "
-      "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets "
-      "it go on");
+      "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 "
+      "resumes it");
 }
 
 // On two communicators in different orders.
@@ -129,15 +129,14 @@ TEST(Verdict, NamesTheLateMemberInMessages) {
   sends.waited_ms = 5000;
   auto all = verdicts({process_of(0, sends), process_of(1, late(1), "stopped"), process_of(2, late(2))});
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(
-      all[0],
-      "\"world\" of 3 members: rank 0 waits in send of 8 f32 (message 7), for rank 1; and rank 1 is stopped "
-      "(process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 lets it go "
-      "on");
+  EXPECT_EQ(all[0],
+            "\"world\" of 3 members: rank 0 waits in send of 8 f32 (message 7), for rank 1; and rank 1 is stopped "
+            "(process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 resumes "
+            "it");
   all = verdicts({process_of(0, sends), process_of(1, late(1))});
   ASSERT_EQ(all.size(), 1U);
   EXPECT_NE(all[0].find("; and rank 1 waits for nothing (process 4701 on node-a, "), std::string::npos) << all[0];
-  EXPECT_NE(all[0].find("; of rank 2 nothing is here"), std::string::npos) << all[0];
+  EXPECT_NE(all[0].find("; nothing is known of rank 2"), std::string::npos) << all[0];
   sends.waited_ms = 100;
   EXPECT_TRUE(verdicts({process_of(0, sends), process_of(1, late(1))}).empty()) << "not long";
 }
@@ -145,7 +144,7 @@ TEST(Verdict, NamesTheLateMemberInMessages) {
 TEST(Verdict, NamesMembersWithoutAStatusFile) {
   const auto all = verdicts({process_of(0, waiting(0)), process_of(2, waiting(2))});
   ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("; of rank 1 nothing is here: on another host, gone, or not asked for"), std::string::npos)
+  EXPECT_NE(all[0].find("; nothing is known of rank 1: on another host, exited, or not named"), std::string::npos)
       << all[0];
 }
 

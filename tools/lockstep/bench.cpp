@@ -210,7 +210,7 @@ BenchOptions bench_options_of(const ParsedOptions& parsed, const std::vector<std
       bench_options.earlier.emplace_back(each, read_run(each.substr(5)));
     else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
       throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
-                  "there is mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, "
+                  "choose from mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, "
                   "checked and as_is");
   }
   return bench_options;
@@ -282,7 +282,7 @@ void write_files(const ParsedOptions& parsed, const BenchRun& run, const GateRes
 std::string device_of(const ParsedOptions& parsed) {
   std::string device = parsed.value("device").value_or("cpu");
   if (device != "cpu" && device != "gpu")
-    throw Error(Code::usage, text("--device ", printable(device)), "there is cpu and gpu");
+    throw Error(Code::usage, text("--device ", printable(device)), "choose cpu or gpu");
   return device;
 }
 

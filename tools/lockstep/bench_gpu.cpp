@@ -18,7 +18,7 @@ void refuse_what_gpus_have_not(const std::vector<std::string>& baselines) {
   for (const std::string& each : baselines) {
     if (each.starts_with("file:") || std::ranges::find(known, each) != known.end()) continue;
     throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
-                "there is nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
+                "choose from nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
   }
 }
 
@@ -36,8 +36,8 @@ void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines,
   if (const nccl::NcclInterface* const library = nccl::library()) run.machine.push_back({"nccl", library->version()});
   if (has("nccl") && !bench_options.against_nccl)
     run.settings.push_back({"left out",
-                            "nccl: not there, or ranks share a GPU, which it bears from 2.30 on where "
-                            "NCCL_MULTI_RANK_GPU_ENABLE permits it"});
+                            "nccl: not found, or ranks share a GPU, which needs NCCL 2.30 and "
+                            "NCCL_MULTI_RANK_GPU_ENABLE"});
 }
 
 }  // namespace lockstep::command

@@ -34,7 +34,7 @@ std::string describe_checks() {
 Manual make_manual() {
   static const std::string description = describe_checks();
   return {.name = "doctor",
-          .one_line = "check this allocation, and name remedies",
+          .one_line = "find the causes of slow, wrong or hanging jobs before they run",
           .synopsis = "mpirun -n N lockstep doctor [--strict] [--json [FILE]]\n  lockstep doctor --env [--json [FILE]]",
           .description = description,
           .options = {{"env", 0, "",
@@ -48,7 +48,7 @@ Manual make_manual() {
               "  mpirun -n 64 lockstep doctor --strict --json > health.json\n      checks the nodes in the prologue of "
               "a batch system\n"
               "  lockstep doctor --env\n      lists all variables, and the misspelt ones\n",
-          .exit_codes = "  0  nothing is broken (with --strict: or slow)\n  1  wrong use\n  6  something is\n"};
+          .exit_codes = "  0  nothing is broken\n  1  wrong use\n  6  something is broken (with --strict: or slow)\n"};
 }
 
 // Returns a sink that shows only stalls. Warnings about settings and this machine are findings here, and would appear

@@ -124,7 +124,7 @@ CheckOutcome gpu_state(const JobView& view) {
   add(VisibleGpu::exclusive, Grade::note, "a GPU is for one process only (compute mode: exclusive)",
       "ranks that share it fail when the second one begins", "give each rank its own, or nvidia-smi -c DEFAULT");
   add(VisibleGpu::slice, Grade::note, "a GPU is a slice of one (MIG)",
-      "slices reach each other's memory and NCCL's fast ways not, and have a part of the bandwidth",
+      "slices cannot reach each other's memory or use NCCL's fast paths, and get a part of the bandwidth",
       "for training across GPUs ask for whole ones (nvidia-smi -mig 0, by the administrator)");
   add(VisibleGpu::no_ecc, Grade::note, "a GPU's memory does not correct flipped bits (ECC is off)",
       "wrong results may pass unnoticed", "nvidia-smi -e 1 and a restart, by the administrator");
@@ -147,12 +147,12 @@ CheckOutcome nccl_library(const JobView& view) {
   if (!without.empty()) {
     const std::string why = printable(view.of(without.first()).why_no_nccl, 200);
     outcome.add(
-        {Grade::slow, without, text("no NCCL: ", why), "data in GPUs' memory goes by way of the host",
+        {Grade::slow, without, text("no NCCL: ", why), "data in GPU memory goes through the host",
          "install libnccl2 (pip: nvidia-nccl-cu13) and let LD_LIBRARY_PATH name its folder; a build needs nccl.h"});
   }
   if (versions.size() > 1) {
     outcome.add({Grade::broken, odd_ones(versions), text("NCCL ", by_ranks(versions)),
-                 "NCCL refuses to work with another version of itself", "install one NCCL on all nodes"});
+                 "different versions of NCCL do not work together", "install one NCCL on all nodes"});
   }
   return outcome;
 }

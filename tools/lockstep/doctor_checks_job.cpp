@@ -10,8 +10,8 @@ namespace lockstep::command::check {
 
 CheckOutcome launcher(const JobView& view) {
   const Facts& mine = view.of(0);
-  if (view.size() > 1) return {text(view.size(), " processes that see each other"), {}};
-  if (mine.launcher_size <= 1 || mine.cluster_named) return {"one process, and no launcher meant more", {}};
+  if (view.size() > 1) return {text(view.size(), " processes in one job"), {}};
+  if (mine.launcher_size <= 1 || mine.cluster_named) return {"one process, as the launcher started", {}};
   CheckOutcome outcome;
   outcome.add({Grade::broken, view.everybody(),
                text(mine.launcher_variable, "=", mine.launcher_size, " says that ", mine.launcher_size,
@@ -30,7 +30,7 @@ void two_libraries(const JobView& view, CheckOutcome& outcome) {
     outcome.add({Grade::broken,
                  {rank},
                  text("two MPI libraries in one process: ", join(facts.mpi_libraries, " and ")),
-                 "calls go to one and handles come from the other: crashes or silent nonsense",
+                 "calls go to one library, handles come from the other: crashes or wrong results",
                  "build everything in the process with one MPI (ldd PROGRAM | grep libmpi finds the other; "
                  "check LD_LIBRARY_PATH and LD_PRELOAD)"});
   }
@@ -43,7 +43,7 @@ void foreign_launcher(const JobView& view, CheckOutcome& outcome) {
   const bool foreign = is_open_mpi(mine) ? mine.pmi_launcher && !mine.open_mpi_launcher : mine.open_mpi_launcher;
   if (!foreign) return;
   outcome.add({Grade::broken, view.everybody(),
-               text("started by the launcher of ", is_open_mpi(mine) ? "MPICH or its like" : "Open MPI",
+               text("started by the launcher of ", is_open_mpi(mine) ? "MPICH or a derivative" : "Open MPI",
                     ", but the program uses ", mine.mpi),
                "a launcher can only connect processes of its own MPI library",
                is_open_mpi(mine) ? "use Open MPI's mpirun (on Debian: mpirun.openmpi; under Slurm: srun --mpi=pmix)"
@@ -77,7 +77,7 @@ CheckOutcome build(const JobView& view) {
   const auto cuda = group_ranks(view, [](const Facts& facts) { return text("CUDA ", facts.cuda); });
   if (builds.size() == 1 && cuda.size() > 1) {
     outcome.add({Grade::broken, odd_ones(cuda), text("the build has ", by_ranks(cuda)),
-                 "ranks would take different ways for the same buffers", "install the same build on all nodes"});
+                 "ranks would use different paths for the same buffers", "install the same build on all nodes"});
   }
   return outcome;
 }
@@ -94,8 +94,8 @@ void compare_setting(const JobView& view, std::size_t row, CheckOutcome& outcome
   const SettingRow& setting = setting_rows()[row];
   outcome.add({setting.agree ? Grade::broken : Grade::note, odd_ones(values),
                text(setting.name, " is ", by_ranks(values)),
-               setting.agree ? "ranks that wait differently fail differently: a session refuses to start"
-                             : "allowed; but seldom meant",
+               setting.agree ? "ranks would fail at different times: a session refuses to start"
+                             : "allowed, but rarely intended",
                text("give all ranks the same: mpirun -x ", setting.name, "=VALUE")});
 }
 
@@ -109,7 +109,7 @@ CheckOutcome settings(const JobView& view) {
       outcome.add({Grade::note,
                    {rank},
                    warning,
-                   "the setting that it was meant for keeps its value",
+                   "the intended setting keeps its value",
                    "correct the name, or unset it; `lockstep doctor --env` lists all that there are"});
     }
   }
@@ -123,8 +123,8 @@ CheckOutcome hwloc(const JobView& view) {
     if (picture.empty()) continue;
     outcome.add({Grade::slow,
                  {rank},
-                 text(printable(picture, 200), " replaces the real machine by a picture"),
-                 "placement and algorithms are chosen for a machine that is not this one",
+                 text(printable(picture, 200), " replaces the real machine by a description"),
+                 "placement and algorithms are chosen for another machine",
                  text("unset ", picture.substr(0, picture.find('=')))});
   }
   return outcome;

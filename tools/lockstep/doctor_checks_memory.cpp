@@ -44,8 +44,7 @@ std::string mend_shared_memory(const Facts& facts) {
   }
 }
 
-constexpr std::string_view why_shared =
-    "ranks of a node exchange data through it; without, they send messages to themselves";
+constexpr std::string_view why_shared = "ranks of a node exchange data through it; without it, they use messages";
 
 // Returns the sum of the grants on one node, and the first error among them.
 Facts sum_of_node(const JobView& view, int node) {
@@ -69,11 +68,11 @@ void judge_shared_memory(const Facts& sum, const IndexSet& ranks, CheckOutcome& 
                  std::string(why_shared), mend_shared_memory(sum)});
   } else if (tried.got_bytes < tried.wanted_bytes) {
     outcome.add({Grade::slow, ranks,
-                 text("/dev/shm gives ", format_bytes(each), " for each rank of ", format_bytes(wanted_shared_bytes),
-                      " wanted (", reason(tried.error), ")",
+                 text("/dev/shm gives ", format_bytes(each),
+                      " for each rank; wanted: ", format_bytes(wanted_shared_bytes), " (", reason(tried.error), ")",
                       each < least_shared_bytes ? text("; the engine needs ", format_bytes(least_shared_bytes)) : ""),
                  each < least_shared_bytes ? std::string(why_shared)
-                                           : "large messages are cut into more pieces, and symmetric memory is scarce",
+                                           : "large messages are cut into more pieces, and symmetric memory is short",
                  mend_shared_memory(sum)});
   }
   if (sum.shared_memory_is_disk) {
@@ -96,7 +95,7 @@ CheckOutcome shared_memory(const JobView& view) {
   const std::size_t ranks = static_cast<std::size_t>(view.size());
   const bool scarce = least < wanted_shared_bytes;
   outcome.summary = text(format_bytes(least), ranks == 1 ? " for " : " for each of ", counted(ranks, "rank"),
-                         scarce ? " (no more was tried: memory is scarce)" : "");
+                         scarce ? " (no more was tried: memory is short)" : "");
   return outcome;
 }
 

@@ -190,29 +190,29 @@ void judge_speed(const JobView& view, const SubnetMap& map, const SubnetEntry& c
   const auto host = [&](int node) { return printable(view.topology.node(node).host); };
   const std::string interface = *common.second.interfaces.begin();
   outcome.add({Grade::slow, ranks_of(view, suspects(slow, good)),
-               text("from ", host(worst.from), " to ", host(worst.to), " go ", std::llround(worst.mbit_per_s),
-                    " Mbit/s, where ", interface_names(common.second), " claims ", common.second.mbit_per_s,
+               text("from ", host(worst.from), " to ", host(worst.to), ": ", std::llround(worst.mbit_per_s),
+                    " Mbit/s measured; ", interface_names(common.second), " claims ", common.second.mbit_per_s,
                     slow.size() > 1 ? text(", and ", counted(slow.size() - 1, "more link"),
                                            slow.size() == 2 ? " is" : " are", " slow")
                                     : ""),
                "data between nodes moves at the rate of the slowest link, and algorithms are chosen by measured rates",
                text("on that node see ethtool ", interface, " (negotiated rate), tc qdisc show dev ", interface,
                     " (shaping) and ip -s link show ", interface,
-                    " (lost packets); `lockstep links` measures every pair; nothing if this is meant")});
+                    " (lost packets); `lockstep links` measures every pair; no action if this is intended")});
 }
 
 }  // namespace
 
 CheckOutcome network(const JobView& view) {
   const SubnetMap map = map_of(view);
-  if (map.nodes.size() < 2) return {"one machine: nothing goes over it", {}};
+  if (map.nodes.size() < 2) return {"one machine: not used", {}};
   const SubnetEntry* common = common_subnet(map);
   CheckOutcome outcome;
   for (const auto& [subnet, side] : map.subnets) {
     if (!side.twins) continue;
     outcome.add({common == nullptr ? Grade::broken : Grade::slow, ranks_of(view, side.nodes),
                  text("several nodes have the same address in ", subnet.to_string(), " (", interface_names(side), ")"),
-                 "each node's own, it leads nowhere; MPI takes it for a way to the others, and waits for ever",
+                 "the address is local to each node; MPI tries it for connections between nodes, and hangs",
                  mend(view, map, common)});
   }
   if (common != nullptr) {
@@ -225,7 +225,7 @@ CheckOutcome network(const JobView& view) {
     outcome.add({Grade::note, view.everybody(),
                  "there is no subnet that all nodes share: their messages go through a router",
                  "routers add latency, and firewalls between them may let only some ports pass",
-                 "nothing if this is meant; ip route on each node shows the ways"});
+                 "no action if this is intended; `ip route` on each node shows the routes"});
   }
   return outcome;
 }

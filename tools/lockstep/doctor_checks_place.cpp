@@ -77,8 +77,8 @@ CheckOutcome binding(const JobView& view) {
           {Grade::slow, crowd.tight,
            text(counted(crowd.tight.size(), "rank"), " bound to ", counted(crowd.tight_cores, "core"), " while ",
                 crowd.free() > 0 ? text(crowd.free(), " that they may use ", crowd.free() == 1 ? "is" : "are", " idle")
-                                 : std::string("others have more than they need")),
-           "they take turns: a rank that waits keeps the one that it waits for from running",
+                                 : std::string("others have spare cores")),
+           "they share the core: a waiting rank can keep the rank that it waits for from running",
            "mpirun --bind-to core --map-by core ... (check taskset, cpusets and --cpu-bind around it too)"});
     }
     const IndexSet loose = roaming(view, node);
@@ -130,9 +130,9 @@ CheckOutcome cores(const JobView& view) {
     least_cores = std::min(least_cores, machine.cores.size());
     if (!machine.crowded()) continue;
     outcome.add({Grade::slow, machine.ranks, machine.what(),
-                 "they take turns, so that every exchange waits for the scheduler; times say nothing of the hardware",
+                 "they take turns, so every exchange waits for the scheduler; times do not measure the hardware",
                  text("mpirun --map-by ppr:", std::max<std::size_t>(1, machine.cores.size() / machine.nodes),
-                      ":node ... on more machines, or nothing if this is meant")});
+                      ":node ... on more machines; no action if this is intended")});
   }
   outcome.summary =
       text("at most ", counted(most_ranks, "rank"), " on a machine, at least ", counted(least_cores, "core"));
@@ -198,9 +198,9 @@ void judge_one_machine(const JobView& view, CheckOutcome& outcome) {
     for (const int node : its_nodes) ranks.insert(view.ranks_of_node(node));
     outcome.add(
         {Grade::note, ranks, text(its_nodes.size(), " nodes share one machine (same boot id)"),
-         "they share its cores and memory, and data between them does not leave the machine: times say little of a "
+         "they share its cores and memory, and data between them does not leave the machine: times tell little of a "
          "cluster",
-         "nothing if containers or virtual nodes are meant; otherwise ask for different hosts"});
+         "no action if containers or virtual nodes are intended; otherwise ask for different hosts"});
   }
 }
 
@@ -215,7 +215,7 @@ CheckOutcome machines(const JobView& view) {
   CheckOutcome outcome{kinds.begin()->first, {}};
   if (kinds.size() > 1) {
     outcome.add({Grade::note, odd_ones(kinds), text("nodes differ: ", by_ranks(kinds)),
-                 "everybody waits for the slowest; results may differ in the last bits where instructions do",
+                 "all ranks wait for the slowest; results may differ in the last bits if instruction sets differ",
                  "ask the batch system for one kind of node (Slurm: --constraint), or give the faster ones more work"});
   }
   judge_one_machine(view, outcome);

@@ -212,14 +212,14 @@ std::vector<double> try_once(Exchange& exchange, const Topology& topology, const
   while (mine < subnet.nodes.size() && leader(mine) != exchange.rank()) ++mine;
   std::optional<LinkTry> link;
   if (mine < subnet.nodes.size()) link.emplace(subnet.addresses[mine]);
-  const auto offers = exchange.all_gather("doctor: where links are tried", link ? link->offer() : Bytes());
+  const auto offers = exchange.all_gather("doctor: nodes of links", link ? link->offer() : Bytes());
   double rate = 0;
   if (link) {
     const std::size_t next = (mine + 1) % subnet.nodes.size();
     rate = link->run(subnet.addresses[next], offers.at(static_cast<std::size_t>(leader(next))));
   }
   std::vector<double> all;
-  for (const Bytes& each : exchange.all_gather("doctor: what links carry", Writer().put(rate).take()))
+  for (const Bytes& each : exchange.all_gather("doctor: link rates", Writer().put(rate).take()))
     all.push_back(Reader(each).get<double>());
   return all;
 }

@@ -62,7 +62,7 @@ std::string lines_of(const JobView& view, const DoctorCheck& check, const CheckO
   std::string all;
   for (const Finding& each : outcome.findings) {
     all += text(head(each.grade), where(view, each.ranks), ": ", each.what, "\n");
-    all += text(margin, "why   ", each.why, "\n", margin, "mend  ", each.mend, "\n");
+    all += text(margin, "why   ", each.why, "\n", margin, "fix   ", each.mend, "\n");
   }
   return all;
 }

@@ -159,7 +159,7 @@ const nlohmann::json& member(const nlohmann::json& object, const char* key, std:
 }
 
 std::string text_in(const nlohmann::json& value, std::string_view name) {
-  if (!value.is_string()) refuse_timeline(name, "a text is wanted where there is none");
+  if (!value.is_string()) refuse_timeline(name, "it lacks a text");
   const auto words = value.get<std::string>();
   return printable(words, words.size());
 }
@@ -185,7 +185,7 @@ Timeline parse_timeline(std::string_view given, std::string_view name) {
   timeline.rank = static_cast<int>(number("rank", 0, timeline.size - 1));
   const nlohmann::json& texts = member(all, "texts", name);
   const nlohmann::json& calls = member(all, "calls", name);
-  if (!texts.is_array() || !calls.is_array()) refuse_timeline(name, "a list is wanted where there is none");
+  if (!texts.is_array() || !calls.is_array()) refuse_timeline(name, "it lacks a list");
   for (const nlohmann::json& each : texts) timeline.texts.push_back(text_in(each, name));
   const auto last_text = static_cast<std::int64_t>(timeline.texts.size()) - 1;
   timeline.calls.reserve(calls.size());
@@ -203,6 +203,8 @@ Timeline parse_timeline(std::string_view given, std::string_view name) {
   return timeline;
 }
 
+// Aligns the clocks of all hosts to that of the lowest rank. Each call bounds the difference of two clocks from both
+// sides.
 Clocks clocks_of(const std::vector<Timeline>& all) {
   Clocks clocks;
   if (all.empty()) return clocks;
@@ -235,6 +237,7 @@ Clocks clocks_of(const std::vector<Timeline>& all) {
   return clocks;
 }
 
+// Writes the calls as trace events: a process for each rank, and a track for each of its communicators.
 std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
   std::int64_t begin = no_limit;
   for (const Timeline& timeline : all) {
@@ -271,6 +274,7 @@ std::string trace_of(const std::vector<Timeline>& all, const Clocks& clocks) {
   return text("{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n", join(events, ",\n"), "\n]}\n");
 }
 
+// Lists the members that others waited for, the longest waits first, with the precision of the clocks.
 std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
   std::size_t calls = 0;
   std::uint64_t dropped = 0;
@@ -279,8 +283,8 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
     dropped += each.dropped;
   }
   const auto shared_calls = shared_calls_of(all);
-  std::string words = text(calls, " calls in ", all.size(), " accounts",
-                           dropped > 0 ? text("; of ", dropped, " earlier ones nothing was kept") : "", "\n");
+  std::string words = text(calls, " calls in ", all.size(), all.size() == 1 ? " file" : " files",
+                           dropped > 0 ? text("; ", dropped, " earlier ones were not kept") : "", "\n");
   for (const auto& [host, offset] : clocks.of_host) {
     if (!offset.is_known)
       words += text("the clock of ", host, " is not known: no call joins it with the others\n");
@@ -295,7 +299,7 @@ std::string summary_of(const std::vector<Timeline>& all, const Clocks& clocks) {
   std::vector<std::pair<std::string, WaitTotal>> longest(waited.begin(), waited.end());
   std::ranges::stable_sort(longest, std::greater{}, [](const auto& each) { return each.second.seconds; });
   constexpr std::size_t most = 10;
-  if (longest.empty()) words += "no call is known of all its members\n";
+  if (longest.empty()) words += "no call is in the files of all its members\n";
   for (std::size_t i = 0; i < std::min(most, longest.size()); ++i) {
     const auto& [name, waiting] = longest[i];
     const auto where = std::ranges::max_element(waiting.where, {}, [](const auto& each) { return each.second; });

@@ -22,7 +22,7 @@ template <class Enum, class Name, class Allowed>
   }
   const auto near = nearest(typed, names);
   throw Error(Code::usage, text("there is no ", what, " \"", printable(typed), "\""),
-              text(near ? text("did you mean ", *near, "? ") : "", "there is ", join(names, ", ")));
+              text(near ? text("did you mean ", *near, "? ") : "", "choose from ", join(names, ", ")));
 }
 
 }  // namespace lockstep::command

@@ -18,17 +18,21 @@ namespace {
 
 namespace po = boost::program_options;
 
+// Is the width of help pages in columns; it does not depend on the terminal, so that tests can compare pages.
 constexpr std::size_t help_width = 100;
 
+// Throws Error usage, with the help of the subcommand as a remedy.
 [[noreturn]] void refuse(const Manual& manual, std::string_view what, std::string_view mend = {}) {
   const std::string help = text("`lockstep ", manual.name, manual.name.empty() ? "" : " ", "--help` lists the options");
   throw Error(Code::usage, what, mend.empty() ? help : text(mend, "; ", help));
 }
 
+// Returns the name as Boost takes it: "output,o".
 std::string boost_name(const Option& option) {
   return option.letter == 0 ? std::string(option.name) : text(option.name, ",", option.letter);
 }
 
+// Names the nearest option, because most unknown options are misspelt.
 [[noreturn]] void refuse_unknown(const Manual& manual, const std::string& word) {
   std::vector<std::string> names{"--help"};
   for (const Option& option : manual.options) names.push_back(text("--", option.name));
@@ -36,6 +40,7 @@ std::string boost_name(const Option& option) {
   refuse(manual, text("there is no option \"", printable(word), "\""), near ? text("did you mean ", *near, "?") : "");
 }
 
+// Gives Boost the options. All values are texts here; the accessors check their types.
 po::options_description describe(const Manual& manual) {
   po::options_description all;
   all.add_options()("help,h", "");
@@ -49,6 +54,7 @@ po::options_description describe(const Manual& manual) {
   return all;
 }
 
+// True for options such as --json, which may be without a file.
 bool is_option_with_file(const Manual& manual, const std::string& word) {
   return std::ranges::any_of(manual.options, [&](const Option& option) {
     return option.value == "[FILE]" && word == text("--", option.name);
@@ -64,7 +70,7 @@ bool names_file(const Manual& manual, const std::string& option, const std::stri
   return true;
 }
 
-// Inserts "-" after each option whose file is left out.
+// Inserts "-" after each option that is given without its file.
 std::vector<std::string> with_files(const Manual& manual, const std::vector<std::string>& arguments) {
   std::vector<std::string> all;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
@@ -84,6 +90,7 @@ void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
   if (wrong) throw Error(Code::usage, what, mend);
 }
 
+// Guessing of abbreviations is off: a new option would change the meaning of a script.
 ParsedOptions parse(const Manual& manual, const std::vector<std::string>& arguments) {
   ParsedOptions parsed;
   parsed.arguments_ = arguments;
@@ -137,6 +144,7 @@ std::int64_t ParsedOptions::integer(std::string_view name, std::int64_t least, s
 
 namespace {
 
+// Parses the digits, and names the whole given word in the error.
 double option_number(std::string_view name, const std::string& given, std::string_view digits, double least,
                      double most) {
   const auto number = parse_number(digits);
@@ -161,6 +169,7 @@ double ParsedOptions::percent(std::string_view name, double least, double most, 
          100;
 }
 
+// Breaks a line before the width; following lines begin at the margin.
 std::string wrapped(std::string_view words, std::size_t margin, std::size_t width) {
   std::string all;
   std::size_t at = margin;
@@ -184,6 +193,7 @@ std::size_t terminal_width() {
   return std::clamp<std::size_t>(size.ws_col, 80, 120);
 }
 
+// Returns the help page of a subcommand.
 std::string page(const Manual& manual) {
   std::string all = text("lockstep ", manual.name, " - ", manual.one_line, "\n\nUSE\n  ", manual.synopsis, "\n");
   if (!manual.description.empty()) all += text("\n", manual.description, "\n");

@@ -88,6 +88,7 @@ std::string_view written(Enum value) {
 
 bool is_planned(Collective collective) { return collective != Collective::exchange; }
 
+// Returns the only word of the command line as a collective.
 Collective collective_of(const ParsedOptions& parsed) {
   refuse_if(parsed.words().empty(), "no collective is named",
             "name one: lockstep plan all_reduce; `lockstep plan --help` shows examples");
@@ -128,6 +129,7 @@ DataType type_of(const ParsedOptions& parsed) {
   return *type;
 }
 
+// Sets the operation and the order of a reduction. Refuses those that the type does not have.
 void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
   if (!op)
@@ -135,7 +137,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
                           [](ReduceOp) { return true; });
   spec.op = *op;
   refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
-            text("--op avg with ", to_string(spec.collective), ", whose ranks combine different numbers of inputs"),
+            text("--op avg with ", to_string(spec.collective), ", where ranks combine different numbers of inputs"),
             "give --op sum");
   if (!is_defined(spec.op, spec.type)) {
     const auto fits = [&](ReduceOp each) { return is_defined(each, spec.type); };
@@ -144,7 +146,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
       if (fits(static_cast<ReduceOp>(i))) names.emplace_back(to_string(static_cast<ReduceOp>(i)));
     }
     throw Error(Code::usage, text(to_string(spec.op), " of ", to_string(spec.type), " has no meaning"),
-                text("for ", to_string(spec.type), " there is ", join(names, ", ")));
+                text("for ", to_string(spec.type), " choose from ", join(names, ", ")));
   }
   const std::string order = parsed.value("order").value_or("fast");
   refuse_if(order != "fast" && order != "reproducible", text("there is no order \"", printable(order), "\""),
@@ -155,6 +157,7 @@ void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   spec.commutes = !parsed.has("ordered");
 }
 
+// Counts are those of a block, or of the whole buffer for collectives without blocks.
 Spec spec_of(const ParsedOptions& parsed, int size) {
   Spec spec{.collective = collective_of(parsed), .type = type_of(parsed)};
   spec.element_bytes = size_of(spec.type);
@@ -172,6 +175,7 @@ Spec spec_of(const ParsedOptions& parsed, int size) {
   return spec;
 }
 
+// Takes the algorithm from the command line first, then from the settings.
 PlannerOptions planner_options(const ParsedOptions& parsed, const Settings& settings, Collective collective,
                                const Topology& topology) {
   PlannerOptions all{.algorithm = settings.algorithm()};

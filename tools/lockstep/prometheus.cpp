@@ -52,16 +52,17 @@ const std::array<Metric, 5>& metrics() {
   static const std::array<Metric, 5> all = {{
       {"lockstep_calls_started_total", "counter", "Collective calls that this member has begun.",
        [](const CommunicatorSnapshot& seen) { return text(seen.started); }},
-      {"lockstep_calls_finished_total", "counter", "Collective calls up to which all have ended.",
+      {"lockstep_calls_finished_total", "counter",
+       "Number of the last collective call up to which all calls have ended.",
        [](const CommunicatorSnapshot& seen) { return text(seen.finished); }},
-      {"lockstep_messages_total", "counter", "Messages that this member has sent or received by itself.",
+      {"lockstep_messages_total", "counter", "Point-to-point messages that this member has sent or received.",
        [](const CommunicatorSnapshot& seen) { return text(seen.messages); }},
       {"lockstep_waiting_seconds", "gauge",
-       "How long its call has waited for others; 0: not long enough to be counted.",
+       "Time that its call has waited for others; 0 if that is too short to count.",
        [](const CommunicatorSnapshot& seen) {
          return seen.waits.empty() ? std::string("0") : seconds(seen.waited_ms);
        }},
-      {"lockstep_failed", "gauge", "1 where the communicator has failed.",
+      {"lockstep_failed", "gauge", "1 if the communicator has failed.",
        [](const CommunicatorSnapshot& seen) { return std::string(seen.failure.empty() ? "0" : "1"); }},
   }};
   return all;

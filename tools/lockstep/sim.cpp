@@ -30,6 +30,7 @@ using bench::SimulationResult;
 constexpr int most_simulated_members = 4096;
 constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;  // of all members' buffers in a call
 
+// Builds the scenario from the options, and refuses one that is too large for this process's memory.
 Scenario scenario_of(const ParsedOptions& parsed) {
   Scenario scenario;
   scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_simulated_members, 2));
@@ -102,11 +103,12 @@ void say_ends(const SimulationResult& all) {
                       format_duration(group.last), ": ", group.words, "\n");
 }
 
+// Prints the end of each member, equal ends together, and the time of each call with a fabric.
 void print_simulation(const Scenario& scenario, const SimulationResult& all) {
   std::cout << text(scenario.nodes, " nodes of ", scenario.members, " members, seed ", scenario.seed, ": ",
                     all.messages, " messages, ", all.acts, " turns\n");
   if (scenario.fabric) {
-    std::cout << "A simulation, not a measurement: links are queues, cores take what --fabric says.\n"
+    std::cout << "A simulation, not a measurement: links are queues, and cores have the costs of --fabric.\n"
               << std::right << std::setw(12) << "bytes" << std::setw(14) << "us" << std::setw(14) << "at least"
               << std::setw(8) << "share"
               << "  call\n";
@@ -149,6 +151,7 @@ Exit wrong(const Scenario& scenario, const std::string& what) {
   return Exit::wrong_data;
 }
 
+// Runs one scenario for each seed. The first wrong one is made smaller, and printed with the commands that repeat it.
 Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   ProgressLine line(speaks());
   EndCounts count;

@@ -22,34 +22,38 @@
 namespace lockstep::command {
 namespace {
 
+// Parses a process id.
 int process_in(const std::string& word) {
   int process = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), process);
   if (error != std::errc{} || end != word.data() + word.size() || process <= 0)
-    throw Error(Code::usage, text("\"", printable(word), "\" is not the number of a process"),
-                "name processes by their numbers: pgrep -a NAME");
+    throw Error(Code::usage, text("\"", printable(word), "\" is not a process id"),
+                "give process ids: pgrep -a NAME lists them");
   return process;
 }
 
+// Reads a process's status file. Throws Error usage if there is no process or no communicator.
 status::ProcessSnapshot look(int process) {
   if (::kill(process, 0) != 0 && errno == ESRCH)
     throw Error(Code::usage, text("there is no process ", process),
-                "take the number of a process that runs on this host (pgrep -a NAME)");
+                "give the id of a process of this host (pgrep -a NAME)");
   if (auto seen = status::look_at(process)) return std::move(*seen);
   throw Error(Code::usage, text("process ", process, " has no communicator of Lockstep"),
-              "name a process that has made one; `lockstep stat` without a number lists those of this host");
+              "name a process that has made one; `lockstep stat` without an id lists those of this host");
 }
 
+// Returns the rate of a communicator whose calls advance between the two samples, or else its wait.
 std::string standing(const status::CommunicatorSnapshot& now, const status::CommunicatorSnapshot* before,
                      double seconds) {
   if (now.failure.empty() && before != nullptr && now.started > before->started) {
     const double rate = static_cast<double>(now.started - before->started) / seconds;
-    return text("goes on, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " in a second; ",
+    return text("running, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " per second; ",
                 call_words(now, now.started));
   }
   return status::standing(now);
 }
 
+// Prints a process and a line for each of its communicators.
 void print_process(const status::ProcessSnapshot& now, const status::ProcessSnapshot& before, double seconds) {
   std::cout << text("process ", now.process, " (", now.program, ") on ", now.host, ", ", now.state, "\n");
   for (const status::CommunicatorSnapshot& seen : now.communicators) {
@@ -57,7 +61,7 @@ void print_process(const status::ProcessSnapshot& now, const status::ProcessSnap
     std::cout << text("  \"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ": ",
                       standing(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
   }
-  if (now.communicators.empty()) std::cout << "  no communicator any more\n";
+  if (now.communicators.empty()) std::cout << "  no communicator left\n";
 }
 
 // Prints members whose process was not read: it is on another host, or was not named.
@@ -67,7 +71,7 @@ void say_unseen(const std::vector<status::ProcessSnapshot>& now,
   for (const ObservedGroup& group : groups_of(now)) {
     const auto unseen = unseen_members(group);
     if (unseen.empty()) continue;
-    std::cout << text('"', group.name, "\" has ", group.size, " members; of those that are not read here:\n");
+    std::cout << text('"', group.name, "\" has ", group.size, " members; these were not read:\n");
     if (const auto found = complaints.find(group.members.begin()->second.seen->id); found != complaints.end())
       std::cout << text("  ", found->second, "\n");
     const std::vector<std::string> lines = unseen_text(unseen, unseen.size());
@@ -76,6 +80,7 @@ void say_unseen(const std::vector<status::ProcessSnapshot>& now,
   }
 }
 
+// Skips a process that has ended meanwhile, unless the user named it.
 std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes, bool are_named) {
   std::vector<status::ProcessSnapshot> all;
   for (const int process : processes) {
@@ -93,7 +98,7 @@ std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& process
 const Manual& stat_manual() {
   static const Manual manual{
       .name = "stat",
-      .one_line = "show the calls of running or hanging processes",
+      .one_line = "a job hangs: show the call of each process, and the missing ranks",
       .synopsis = "lockstep stat [PROCESS ...] [--seconds S] [--json [FILE] | --prometheus [--output FILE]]",
       .description =
           R"manual(Shows the calls of running or hanging processes on this host. For each process and communicator it
@@ -113,7 +118,7 @@ them for their state; `stat` waits at most 1 s for the answers. A member does no
 no call of the communicator, is stopped, or has ended. If no member of this host is in a call, no
 member can ask: run `lockstep stat` on the other hosts.)manual",
       .options = {{"seconds", 0, "S",
-                   "Time between two looks, in seconds (default: 0.2). A call that goes on meanwhile is not stuck."},
+                   "Time between two samples, in seconds (default: 0.2). It tells running processes from stuck ones."},
                   {"json", 0, "[FILE]",
                    "Write JSON to FILE, a process in each line of the list; without FILE, or with -, print it."},
                   {"prometheus", 0, "", "Print metrics in the text format of Prometheus."},
@@ -143,7 +148,7 @@ Exit run_stat(const ParsedOptions& parsed) {
     throw Error(Code::usage, "--output belongs to --prometheus",
                 "give both, or send the output there: lockstep stat > FILE");
   if (parsed.has("prometheus") && parsed.has("json"))
-    throw Error(Code::usage, "--json and --prometheus are two forms of one answer", "give one of them");
+    throw Error(Code::usage, "--json and --prometheus are two output formats", "give one of them");
   for (const std::string_view name : {"output", "json"})
     if (const auto file = parsed.value(name)) refuse_unwritable(text("--", name), *file);
   if (parsed.has("prometheus")) {

@@ -18,7 +18,7 @@ namespace lockstep::command {
 const Manual& timeline_manual() {
   static const Manual manual{
       .name = "timeline",
-      .one_line = "find slow members, and draw all members' calls",
+      .one_line = "find the ranks that others wait for, and draw all calls",
       .synopsis = "lockstep timeline FOLDER|FILE ... [--output FILE]",
       .description =
           R"manual(Reads the files of LOCKSTEP_TIMELINE=FOLDER: begin and end of each collective call of each member.

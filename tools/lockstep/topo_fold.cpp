@@ -50,11 +50,13 @@ std::string zero_padded(int number, std::size_t digits) {
   return all.size() < digits ? std::string(digits - all.size(), '0') + all : all;
 }
 
+// Holds names that differ in one number only.
 struct NameFamily {
   NumberedName first;
   IndexSet numbers;
 };
 
+// Returns "node[1-4,7]" or, for a single name, the name itself.
 std::string family_name(const NameFamily& family) {
   if (family.numbers.empty()) return printable(family.first.before);
   std::vector<std::string> ranges;
@@ -80,6 +82,7 @@ std::size_t run_end(std::span<const int> numbers, std::size_t begin) {
 
 }  // namespace
 
+// Keeps the order of the first name of each family.
 std::string fold_names(std::span<const std::string> names, std::size_t most) {
   std::vector<NameFamily> families;
   std::map<std::tuple<std::string, std::string, std::size_t>, std::size_t> known;
@@ -105,6 +108,7 @@ std::string fold_names(std::span<const std::string> names, std::size_t most) {
   return first_of(std::move(parts), most, ", ");
 }
 
+// Folds runs with equal steps: "0-6 by 2, 9".
 std::string fold_numbers(std::span<const int> numbers, std::size_t most) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0; begin < numbers.size();) {

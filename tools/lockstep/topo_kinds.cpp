@@ -12,6 +12,7 @@
 
 namespace lockstep::command {
 
+// Nodes are of one kind if they have equal machines and equal places of their members.
 std::vector<NodeKind> kinds_of(const Topology& topology) {
   std::vector<NodeKind> kinds;
   std::map<std::vector<int>, std::size_t> known;  // machine and places, to a position in kinds
@@ -50,11 +51,13 @@ std::vector<PartLevel> levels_of(const MachineShape& machine) {
 
 const Pu& pu_at(const MachineShape& machine, int pu) { return machine.pus.at(static_cast<std::size_t>(pu)); }
 
+// Holds the hardware threads of one part, and its number.
 struct PuGroup {
   int number;
   std::vector<int> pus;
 };
 
+// Splits hardware threads by a field, such as the core. Parts keep the order of their first threads.
 std::vector<PuGroup> split_by(const MachineShape& machine, const std::vector<int>& pus, int Pu::*field) {
   std::vector<PuGroup> pieces;
   std::map<int, std::size_t> known;
@@ -67,6 +70,7 @@ std::vector<PuGroup> split_by(const MachineShape& machine, const std::vector<int
   return pieces;
 }
 
+// Builds the tree of parts. A level with a single part is only a name of the part above it.
 MachinePart build_part(const MachineShape& machine, const std::vector<int>& pus, std::span<const PartLevel> levels) {
   MachinePart part;
   for (const PuGroup& core : split_by(machine, pus, &Pu::core)) part.cores.push_back(core.number);
@@ -87,6 +91,7 @@ MachinePart build_part(const MachineShape& machine, const std::vector<int>& pus,
   return part;
 }
 
+// Returns "8 cores × 2 threads, L2 1 MiB each", or the number of threads if cores have unequal numbers.
 std::string cores_phrase(const MachineShape& machine, const MachinePart& part) {
   const std::set<int> cores(part.cores.begin(), part.cores.end());
   std::map<int, int> threads;
@@ -129,6 +134,7 @@ std::string extras(const MachineShape& machine, const MachinePart& part) {
   return words.empty() ? "" : text(" (", join(words, ", "), ")");
 }
 
+// Describes equal parts once: "2 packages, each: 8 cores". Unequal parts are in brackets, joined by "+".
 std::string phrase_of(const MachineShape& machine, const MachinePart& part) {
   if (part.parts.empty()) return cores_phrase(machine, part);
   std::vector<std::pair<std::string, std::size_t>> alike;  // the content of a part, and the number of equal parts
@@ -172,6 +178,7 @@ std::string format_rate(std::int64_t mbit_per_s) {
   return text(rate, " Mbit/s");
 }
 
+// Returns "8 members on 2 nodes, 4 on each".
 std::string headline(const Topology& topology) {
   const auto members = static_cast<std::size_t>(topology.size());
   const auto nodes = static_cast<std::size_t>(topology.node_count());
@@ -186,6 +193,7 @@ std::string headline(const Topology& topology) {
   return line + (least == most ? text(", ", least, " on each") : text(", ", least, " to ", most, " on each"));
 }
 
+// Groups interfaces by rate, the fastest first.
 std::vector<std::string> nic_lines(const std::vector<Nic>& nics) {
   std::map<std::int64_t, std::vector<std::string>, std::greater<>> by_rate;
   for (const Nic& nic : nics) by_rate[nic.mbit_per_s].push_back(nic.name);
@@ -195,6 +203,7 @@ std::vector<std::string> nic_lines(const std::vector<Nic>& nics) {
   return lines;
 }
 
+// Lists the interfaces of all kinds of machines, each once.
 std::string network_line(const Topology& topology) {
   if (topology.node_count() < 2) return {};
   std::vector<std::string> lines;
@@ -221,6 +230,7 @@ std::string gpu_names(const MachineShape& machine) {
   return fold_names(names);
 }
 
+// Counts the pairs of GPUs by their link; "nvlink between all" if they are equal.
 std::string gpu_links(const MachineShape& machine) {
   std::map<GpuLink, std::size_t> pairs;
   const int count = static_cast<int>(machine.gpus.size());
@@ -234,6 +244,7 @@ std::string gpu_links(const MachineShape& machine) {
   return join(parts, ", ");
 }
 
+// Returns the cores for each member, or the members for one core at the most crowded place.
 std::string crowding(const Topology& topology, int node) {
   const double crowd = topology.members_per_core(node);
   const auto ranks = topology.ranks_of_node(node);

@@ -43,6 +43,7 @@ bool is_tuned(Collective collective) {
 
 std::string_view name_of_one(Collective collective) { return to_string(collective); }
 
+// Returns the named collectives, or all with equal counts that have several algorithms.
 std::vector<Collective> collectives(const ParsedOptions& parsed) {
   std::vector<Collective> all;
   for (const std::string& words : parsed.words()) {
@@ -58,6 +59,7 @@ std::vector<Collective> collectives(const ParsedOptions& parsed) {
           Collective::all_gather, Collective::gather, Collective::scatter,   Collective::all_to_all};
 }
 
+// Builds the sizes and the time limit. A single size list and a sweep exclude each other.
 TuneOptions tune_options_of(const ParsedOptions& parsed) {
   TuneOptions tune_options{.collectives = collectives(parsed)};
   if (const auto list = parsed.value("sizes")) {

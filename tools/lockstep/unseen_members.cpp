@@ -29,6 +29,7 @@ MemberSnapshot merged(const MemberSnapshot& one, const MemberSnapshot& other) {
   return best;
 }
 
+// Describes the last message or answer of a member, and its age.
 std::string heard_text(const MemberSnapshot& member) {
   const std::string now = member.in_flight == 0 ? "in no call" : text("in call ", member.in_flight);
   switch (member.state) {
@@ -54,6 +55,8 @@ std::string words_of(const MemberSnapshot& member) {
 
 }  // namespace
 
+// Returns the members whose process was not read, as the members here know them. The knowledge of several members is
+// merged.
 std::map<int, MemberSnapshot> unseen_members(const ObservedGroup& group) {
   std::map<int, MemberSnapshot> all;
   for (const auto& [rank, member] : group.members) {
@@ -66,6 +69,7 @@ std::map<int, MemberSnapshot> unseen_members(const ObservedGroup& group) {
   return all;
 }
 
+// Joins members with equal knowledge in one line.
 std::vector<std::string> unseen_text(const std::map<int, MemberSnapshot>& members, std::size_t most_processes) {
   using MemberSnapshotKey = std::tuple<std::string, MemberResponse, std::uint64_t, std::uint64_t, bool>;
   std::map<MemberSnapshotKey, std::vector<const MemberSnapshot*>> alike;

@@ -22,10 +22,11 @@ std::string ranks_words(const IndexSet& ranks) {
   return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
 }
 
+// Returns the next command for a process in that state.
 std::string advice_for(const ObservedMember& member) {
   const std::string& state = member.process->state;
   const int process = member.process->process;
-  if (state == "stopped") return text("kill -CONT ", process, " lets it go on");
+  if (state == "stopped") return text("kill -CONT ", process, " resumes it");
   if (state == "traced") return "a debugger holds it";
   if (state == "waiting for the system") return "check the disk, the file system or the driver that it waits for";
   return text("gdb -p ", process, " shows its stack");
@@ -35,6 +36,7 @@ std::string place_text(const ObservedMember& member) {
   return text("process ", member.process->process, " on ", member.process->host, ", ", member.process->state);
 }
 
+// Describes the call that the member is in, or its last one.
 std::string last_words(const ObservedMember& member) {
   const status::CommunicatorSnapshot& seen = *member.seen;
   if (seen.started == 0) return "no call before";
@@ -62,6 +64,7 @@ std::string missing_text(const ObservedGroup& group, std::uint64_t call, bool so
   return join(parts, "; ");
 }
 
+// Returns the ranks whose process was not read.
 IndexSet unknown_ranks(const ObservedGroup& group) {
   IndexSet all;
   int next = 0;
@@ -73,13 +76,14 @@ IndexSet unknown_ranks(const ObservedGroup& group) {
   return all;
 }
 
+// Describes these ranks by the answers that other members had from them.
 std::string unknown_text(const ObservedGroup& group) {
   constexpr std::size_t most_processes = 8;
   const IndexSet unknown = unknown_ranks(group);
   if (unknown.empty()) return {};
   const auto unseen = unseen_members(group);
   if (!unseen.empty()) return text("; ", join(unseen_text(unseen, most_processes), "; "));
-  return text("; of ", ranks_words(unknown), " nothing is here: on another host, gone, or not asked for");
+  return text("; nothing is known of ", ranks_words(unknown), ": on another host, exited, or not named");
 }
 
 // Returns the member with the original failure. A failure that quotes another is no cause.
@@ -186,6 +190,7 @@ std::string waiting_text(const ObservedGroup& group) {
   return text(in, what, ", and no member is missing: check the network between their hosts");
 }
 
+// Joins the first failure and the waits of a communicator; empty if there is neither.
 std::string verdict_of(const ObservedGroup& group) {
   const ObservedMember* const cause = cause_of(group);
   const std::string waiting = waiting_text(group);
@@ -235,10 +240,11 @@ const nlohmann::json& list_in(const nlohmann::json& object, const char* key, std
 }
 
 const nlohmann::json& object_of(const nlohmann::json& value, std::string_view name) {
-  if (!value.is_object()) refuse_status(name, "an object is wanted where there is none");
+  if (!value.is_object()) refuse_status(name, "it lacks an object");
   return value;
 }
 
+// Reads a member's entry in a file of LOCKSTEP_DUMP. The file may come from anywhere, so every field is checked.
 status::MemberSnapshot member_in(const nlohmann::json& value, std::string_view name) {
   const nlohmann::json& object = object_of(value, name);
   const auto ago = [&](const char* key) {
@@ -261,6 +267,7 @@ status::MemberSnapshot member_in(const nlohmann::json& value, std::string_view n
   refuse_status(name, text("no member has the state \"", state, '"'));
 }
 
+// Reads a communicator's entry, with its last calls and its members.
 status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::string_view name) {
   const nlohmann::json& object = object_of(value, name);
   status::CommunicatorSnapshot seen{.name = words_in(object, "name", name),
@@ -276,7 +283,7 @@ status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::s
                                     .failure = words_in(object, "failure", name)};
   constexpr int most_members = 1 << 20;
   if (seen.size < 1 || seen.size > most_members || seen.rank < 0 || seen.rank >= seen.size)
-    refuse_status(name, "a rank that its communicator has not");
+    refuse_status(name, "a rank outside of its communicator");
   for (const nlohmann::json& each : list_in(object, "calls", name)) {
     const nlohmann::json& call = object_of(each, name);
     seen.calls.push_back(
@@ -285,13 +292,15 @@ status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::s
   if (!object.contains("members")) return seen;  // an earlier release left this file
   for (const nlohmann::json& each : list_in(object, "members", name)) {
     seen.members.push_back(member_in(each, name));
-    if (seen.members.back().rank >= seen.size) refuse_status(name, "a rank that its communicator has not");
+    if (seen.members.back().rank >= seen.size) refuse_status(name, "a rank outside of its communicator");
   }
   return seen;
 }
 
 }  // namespace
 
+// Groups the entries of one communicator by its id. Files of earlier releases have none, so the name and the size count
+// too.
 std::vector<ObservedGroup> groups_of(const std::vector<status::ProcessSnapshot>& processes) {
   using CommunicatorKey = std::tuple<std::uint64_t, std::string, int>;
   std::map<CommunicatorKey, ObservedGroup> found;
@@ -309,6 +318,7 @@ std::vector<ObservedGroup> groups_of(const std::vector<status::ProcessSnapshot>&
   return all;
 }
 
+// Adds the end of the id to names that several communicators share, with as many digits as needed.
 void tell_apart(std::vector<status::ProcessSnapshot>& processes) {
   std::map<std::string, std::set<std::string>> ids;  // by name
   for (const status::ProcessSnapshot& process : processes) {
@@ -335,10 +345,12 @@ void tell_apart(std::vector<status::ProcessSnapshot>& processes) {
   }
 }
 
+// True if the process cannot continue by itself.
 bool is_held(const status::ProcessSnapshot& process) {
   return process.state == "stopped" || process.state == "traced" || process.state == "ended";
 }
 
+// A circle of waits comes first, because it explains all other waits.
 std::vector<std::string> verdicts(const std::vector<status::ProcessSnapshot>& processes) {
   std::vector<std::string> all;
   const std::vector<ObservedGroup> groups = groups_of(processes);

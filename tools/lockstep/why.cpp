@@ -48,7 +48,7 @@ void say_members(const status::ProcessSnapshot& process) {
 const Manual& why_manual() {
   static const Manual manual{
       .name = "why",
-      .one_line = "explain a failed job from the files that its members left",
+      .one_line = "a job failed: name the rank at fault, from the files of LOCKSTEP_DUMP",
       .synopsis = "lockstep why FOLDER|FILE ... [--all]",
       .description =
           R"manual(Reads the files of LOCKSTEP_DUMP=FOLDER, which members leave when a communicator fails. For each
@@ -79,8 +79,8 @@ Exit run_why(const ParsedOptions& parsed) {
   tell_apart(processes);
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";
-  std::cout << (all.empty() ? "nothing had failed, and no member waited\n"
-                            : "So it was when they failed; processes may have ended since.\n");
+  std::cout << (all.empty() ? "no communicator had failed, and no member was waiting\n"
+                            : "This was the state at the failure; processes may have ended since.\n");
   if (parsed.has("all")) std::ranges::for_each(processes, say_members);
   return Exit::well;
 }

@@ -193,7 +193,7 @@ void refuse_unwritable(std::string_view option, const std::string& path) {
   const std::string reason = why();
   if (reason.empty()) return;
   throw Error(Code::file, text(option, ' ', printable(path, 200), " cannot be written: ", reason),
-              "give a file in a folder that is there and that you may write to");
+              "give a file in an existing folder that you may write to");
 }
 
 }  // namespace lockstep::command

@@ -45,6 +45,7 @@ class Writer {
     append(&value, sizeof value);
     return *this;
   }
+  // Append the length, and then the characters, bytes or ranges.
   Writer& put(std::string_view text);
   Writer& put(std::span<const std::byte> bytes);
   Writer& put(const IndexSet& set);
@@ -62,6 +63,7 @@ class Writer {
 // Every get throws Error bad_message if too few bytes are left.
 class Reader {
  public:
+  // Reads these bytes, which must outlive the reader.
   explicit Reader(std::span<const std::byte> bytes) : left_(bytes) {}
 
   template <Plain T>
@@ -90,6 +92,7 @@ class Reader {
   // they cannot fit into the bytes left.
   std::size_t get_count(std::size_t least_size);
 
+  // True if all bytes have been read.
   bool done() const { return left_.empty(); }
   // Throws Error bad_message if bytes are left.
   void expect_done() const;

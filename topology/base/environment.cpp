@@ -34,11 +34,10 @@ void refuse_code_of_the_user(bool has_program_started_mpi) {
     const std::string_view whole = *line;
     if (!is_of(other_families, whole) && (has_program_started_mpi || !is_of(families_of_mpi, whole))) continue;
     const std::string_view name = whole.substr(0, whole.find('='));
-    throw Error(
-        Code::usage,
-        text("a program with raised rights (set-user-id, set-group-id, file capabilities) was started with ",
-             printable(name), ", and by variables of its family libraries load code of the user who started it"),
-        "start it without that variable, or let it clear its environment before its first call of Lockstep");
+    throw Error(Code::usage,
+                text("a program with raised rights (set-user-id, set-group-id, file capabilities) was started with ",
+                     printable(name), ", and such a variable makes libraries load code of the user that started it"),
+                "start it without that variable, or let it clear its environment before its first call of Lockstep");
   }
   is_clean = true;
 }

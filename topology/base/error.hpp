@@ -24,7 +24,7 @@ enum class Exit : std::uint8_t {
   inconclusive = 7,
 };
 
-// The numbers are stable: a number is never given to another meaning.
+// Numbers the errors. A number never gets another meaning.
 enum class Code : std::uint16_t {
   usage = 1,
   bad_setting = 2,
@@ -77,9 +77,10 @@ Exit exit_of(Code code);
 // Carries one error. Its text is one line: "id title: fact -> remedy", with control characters written out.
 class Error : public std::runtime_error {
  public:
-  // The text says the fault and its place. `mend` says the remedy; if it is empty, the text has none.
+  // Makes an error from the fact with its place, and the remedy `mend`; an empty remedy is left out.
   Error(Code code, std::string_view what, std::string_view mend = {});
 
+  // Returns the id of the error. docs/errors.md explains each one.
   Code code() const { return code_; }
   // Returns the fact and the remedy, without the id and title before them. Refers to this object's text.
   std::string_view detail() const;

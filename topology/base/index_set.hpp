@@ -30,9 +30,11 @@ class IndexSet {
   // above `largest`.
   static std::optional<IndexSet> parse(std::string_view whole, int largest = 1 << 24);
 
+  // Add a member, or all members of another set.
   void insert(int member);
   void insert(const IndexSet& other);
 
+  // Return whether the set has no member, and the number of members.
   bool empty() const { return ranges_.empty(); }
   std::size_t size() const;
   // Returns the smallest member. The set must not be empty.

@@ -26,12 +26,13 @@ class Log {
   // logs.
   using Sink = std::function<void(LogLevel, std::string_view line)>;
 
-  // An empty `sink` writes to standard error, as "lockstep WARN [speaker] text".
+  // Makes a log. An empty `sink` writes lines such as "lockstep WARN [speaker] text" to standard error.
   explicit Log(LogLevel threshold = LogLevel::warn, Sink sink = {});
 
   // Returns the same log, in which every line names its speaker ("rank 3 of 8 on node-a").
   Log speaking_as(std::string_view who) const;
 
+  // Write a line of that level, if the threshold lets it pass.
   void error(std::string_view message) const { write(LogLevel::error, message); }
   void warn(std::string_view message) const { write(LogLevel::warn, message); }
   void info(std::string_view message) const { write(LogLevel::info, message); }

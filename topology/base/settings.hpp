@@ -71,6 +71,7 @@ class Settings {
   // Throws Error bad_setting if the value is not allowed, and then changes nothing.
   void set(Setting setting, std::string_view value, SettingSource source = SettingSource::program);
 
+  // Return the value of a setting, and where it was set.
   const std::string& value(Setting setting) const { return values_.at(index(setting)); }
   SettingSource source(Setting setting) const { return sources_.at(index(setting)); }
 

@@ -100,6 +100,7 @@ std::string format_bytes(std::uint64_t bytes) {
 
 namespace {
 
+// Appends a letter as \n, \t, \r or \x and two digits.
 void append_escape(std::string& all, char letter) {
   constexpr std::string_view digits = "0123456789abcdef";
   const auto code = static_cast<unsigned char>(letter);
@@ -161,6 +162,7 @@ std::string printable(std::string_view whole, std::size_t limit) {
 
 namespace {
 
+// Returns the number of insertions, deletions and replacements between two words, with one row of the table in memory.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;

@@ -24,6 +24,7 @@ namespace {
 
 constexpr auto time_limit = std::chrono::seconds(10);  // of wall-clock time; a guess
 
+// Writes to the parent. The child ends if that fails, since nobody reads any more.
 void write_all(int file, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t written = ::write(file, bytes.data(), bytes.size());
@@ -33,6 +34,7 @@ void write_all(int file, std::span<const std::byte> bytes) {
   }
 }
 
+// Limits the child's memory and processor time, because hwloc may loop or ask for any amount of memory.
 void limit_self() {
   std::ifstream statm("/proc/self/statm");
   std::uint64_t pages = 0;
@@ -49,6 +51,7 @@ void limit_self() {
   setrlimit(RLIMIT_CORE, &no_core);
 }
 
+// Begins the child's answer: its result, an Error, or another exception.
 enum class ChildResult : std::uint8_t { good, refused, broken };
 
 Bytes answer_of(ChildResult kind, Writer rest) {
@@ -58,6 +61,7 @@ Bytes answer_of(ChildResult kind, Writer rest) {
   return bytes;
 }
 
+// Runs the work. Its exceptions become bytes, because they cannot leave the process.
 Bytes try_work(const std::function<Bytes()>& work) {
   try {
     return answer_of(ChildResult::good, std::move(Writer().put(std::span<const std::byte>(work()))));
@@ -68,6 +72,7 @@ Bytes try_work(const std::function<Bytes()>& work) {
   }
 }
 
+// Is the life of the child. It has the program's signal handlers reset, so that a crash ends it as a crash.
 [[noreturn]] void be_child(pid_t parent, int out, const std::function<Bytes()>& work) {
   // Ends the child if the caller ends for any reason.
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -94,6 +99,7 @@ bool read_answer(int in, Bytes& answer) {
   }
 }
 
+// Returns the status by which the child ended.
 int wait_for(pid_t child) {
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
@@ -103,6 +109,8 @@ int wait_for(pid_t child) {
 
 }  // namespace
 
+// The program may have threads, so the child allocates and calls libraries at its own risk; a hang there ends at the
+// limit.
 Bytes run_in_child(std::string_view what, Code code, const std::function<Bytes()>& work) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw system_error(text(what, ": no pipe"), errno);

@@ -24,6 +24,7 @@
 namespace lockstep {
 namespace {
 
+// Returns the first line of a file of /sys; empty if it cannot be read.
 std::string first_line(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string line;
@@ -31,6 +32,7 @@ std::string first_line(const std::filesystem::path& path) {
   return line;
 }
 
+// Returns the NUMA node of a device; `none` if the machine does not tell.
 int numa_of(const std::filesystem::path& device) {
   const auto numa = parse_integer(first_line(device / "numa_node"));
   return numa && *numa >= 0 ? static_cast<int>(*numa) : none;
@@ -57,6 +59,7 @@ std::string readable_address(const sockaddr* address, const sockaddr* mask) {
   return text(name.data(), "/", bits);
 }
 
+// Adds the active ports of InfiniBand devices, which have no interface of the network stack.
 void add_infiniband(const std::filesystem::path& sys, std::vector<LocalNic>& all) {
   std::error_code error;
   for (const auto& device : std::filesystem::directory_iterator(sys / "class/infiniband", error)) {
@@ -77,6 +80,7 @@ std::optional<std::int64_t> parse_infiniband_rate(std::string_view line) {
   return std::llround(*number * 1000);
 }
 
+// Reads the interfaces that are up, without the loopback, with their rates and addresses. `sys` replaces /sys in tests.
 std::vector<LocalNic> read_nics(const std::string& sys) {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) throw system_error("the network interfaces cannot be read", errno);
@@ -104,6 +108,7 @@ namespace {
 using ResolvedHost = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 using Interfaces = std::unique_ptr<ifaddrs, decltype(&freeifaddrs)>;
 
+// Returns the addresses of a host name or a number; null if there are none. Brackets around IPv6 are allowed.
 ResolvedHost resolve(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -114,6 +119,7 @@ ResolvedHost resolve(const std::string& host) {
   return {named, &freeaddrinfo};
 }
 
+// Returns all interfaces with their addresses; null if the system refuses.
 Interfaces interfaces() {
   ifaddrs* first = nullptr;
   if (getifaddrs(&first) != 0) first = nullptr;
@@ -138,6 +144,7 @@ bool is_loopback(const sockaddr& address) {
          ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24U == loopback;
 }
 
+// Returns the interface that has the address; null if it is not of this host.
 const ifaddrs* interface_with(const ifaddrs* first, const sockaddr& address) {
   for (const ifaddrs* each = first; each != nullptr; each = each->ifa_next) {
     if (each->ifa_addr == nullptr || each->ifa_addr->sa_family != address.sa_family) continue;

@@ -29,6 +29,7 @@ struct HwlocDeleter {
 };
 using Hwloc = std::unique_ptr<hwloc_topology, HwlocDeleter>;
 
+// Returns an hwloc topology with the flags that all readers here need; it is not loaded yet.
 Hwloc start_hwloc() {
   refuse_code_of_the_user();
   hwloc_topology_t topology = nullptr;
@@ -41,6 +42,7 @@ Hwloc start_hwloc() {
   return owned;
 }
 
+// Returns the number of the part of that type above the object; `none` if there is none.
 int ancestor_index(hwloc_topology_t topology, hwloc_obj_t object, hwloc_obj_type_t type) {
   const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, type, object);
   return found == nullptr ? none : static_cast<int>(found->logical_index);
@@ -64,6 +66,7 @@ std::string info(hwloc_obj_t object, const char* key) {
   return value == nullptr ? std::string() : std::string(trim(value));
 }
 
+// Returns the processor's name, or a substitute that equal machines share.
 std::string model_of(hwloc_topology_t topology) {
   const hwloc_obj_t root = hwloc_get_root_obj(topology);
   const hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
@@ -77,11 +80,13 @@ std::string model_of(hwloc_topology_t topology) {
   return "unknown processor";
 }
 
+// Returns the size of the first cache of that level; 0 if unknown.
 std::uint64_t cache_bytes(hwloc_topology_t topology, hwloc_obj_type_t type) {
   const hwloc_obj_t cache = hwloc_get_obj_by_type(topology, type, 0);
   return cache == nullptr ? 0 : cache->attr->cache.size;
 }
 
+// Adds all hardware threads in hwloc's order, which is that of the machine.
 void add_pus(hwloc_topology_t topology, MachineShape& shape) {
   const int count = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_PU);
   for (int i = 0; i < count; ++i) {
@@ -96,6 +101,7 @@ void add_pus(hwloc_topology_t topology, MachineShape& shape) {
   }
 }
 
+// True for 3D controllers, displays of NVIDIA and AMD, and devices in which hwloc found a coprocessor.
 bool names_gpu(hwloc_obj_t device) {
   constexpr unsigned nvidia = 0x10de;
   constexpr unsigned amd = 0x1002;
@@ -110,6 +116,7 @@ bool names_gpu(hwloc_obj_t device) {
   return false;
 }
 
+// Returns the PCI address as nvidia-smi prints it: "0000:3b:00.0".
 std::string bus_of(hwloc_obj_t device) {
   const auto& pci = device->attr->pcidev;
   char bus[32];
@@ -117,6 +124,7 @@ std::string bus_of(hwloc_obj_t device) {
   return bus;
 }
 
+// Returns the model if hwloc knows it, or the PCI name.
 std::string name_of_gpu(hwloc_obj_t device) {
   for (hwloc_obj_t child = device->io_first_child; child != nullptr; child = child->next_sibling) {
     std::string model = info(child, "GPUModel");
@@ -175,6 +183,7 @@ class GpuLinks {
   hwloc_distances_s* nvlink_ = nullptr;
 };
 
+// Adds GPUs and the links between all pairs of them.
 void add_gpus(hwloc_topology_t topology, MachineShape& shape) {
   std::vector<hwloc_obj_t> found;
   for (hwloc_obj_t device = hwloc_get_next_pcidev(topology, nullptr); device != nullptr;
@@ -193,6 +202,7 @@ void add_gpus(hwloc_topology_t topology, MachineShape& shape) {
   }
 }
 
+// Adds the interfaces of a described machine. Their rates are unknown; on this machine the system tells them.
 void add_nics(hwloc_topology_t topology, MachineShape& shape) {
   for (hwloc_obj_t device = hwloc_get_next_osdev(topology, nullptr); device != nullptr;
        device = hwloc_get_next_osdev(topology, device)) {
@@ -215,6 +225,7 @@ std::uint64_t nominal_gib(std::uint64_t bytes) {
   return (whole + step / 2) / step * step;
 }
 
+// Turns a loaded topology into a value that needs hwloc no more.
 MachineShape shape_of(hwloc_topology_t topology) {
   MachineShape shape;
   shape.model = model_of(topology);
@@ -253,6 +264,7 @@ MachineShape read_this_machine(const Log& log) {
 
 namespace {
 
+// Loads a description by hwloc. GPUs come from the rest of the text, so hwloc's are dropped.
 MachineShape load_synthetic(const std::string& words) {
   const Hwloc hwloc = start_hwloc();
   if (hwloc_topology_set_synthetic(hwloc.get(), words.c_str()) != 0 || hwloc_topology_load(hwloc.get()) != 0) {
@@ -287,6 +299,7 @@ MachineShape read_synthetic_machine(std::string_view words) {
                        [&] { return load_synthetic(std::string(words)); });
 }
 
+// Checks the file first, so that most mistakes have a clear error; the rest happens in a child process.
 MachineShape read_xml_machine(const std::string& path) {
   constexpr std::uintmax_t largest = 64U << 20U;  // bytes
   std::error_code error;

@@ -72,6 +72,7 @@ class Beacon {
   const std::string& problem() const { return problem_; }
 
  private:
+  // Creates a file that others can open by its path.
   void make_named(const std::string& directory) {
     sweep(directory);
     const std::string path = text(directory, "/lockstep-", to_hexadecimal(random_token()));
@@ -92,6 +93,8 @@ class Beacon {
     if (!problem_.empty()) remove();
   }
 
+  // Creates memory without a name, which other processes of this user reach through /proc. It serves hosts without
+  // /dev/shm.
   void make_nameless() {
     file_ = ::memfd_create("lockstep", MFD_CLOEXEC);
     if (file_ < 0) return;
@@ -118,6 +121,7 @@ class Beacon {
   std::string problem_;
 };
 
+// Is a member's offer to the others.
 struct BeaconReport {
   int colour = 0;
   std::string path;  // empty: it could not create one
@@ -142,6 +146,8 @@ BeaconReport read_beacon_report(std::span<const std::byte> bytes) {
   return report;
 }
 
+// True if this process can open the file and finds the token there. A file of the same name on another host has another
+// token.
 bool can_open(const BeaconReport& beacon) {
   if (beacon.path.empty()) return false;
   const int file = beacon.path.starts_with("/proc/")
@@ -154,7 +160,7 @@ bool can_open(const BeaconReport& beacon) {
   return read_it && token == beacon.token;
 }
 
-// Returns the lowest rank whose beacon this rank can open. It names the node, since sharing is an equivalence.
+// Returns the lowest rank with a beacon that this rank can open. It names the node, since sharing is an equivalence.
 int lowest_shared(const std::vector<BeaconReport>& all, int me) {
   const BeaconReport& mine = all.at(static_cast<std::size_t>(me));
   for (int rank = 0; rank < me; ++rank) {
@@ -164,6 +170,7 @@ int lowest_shared(const std::vector<BeaconReport>& all, int me) {
   return me;
 }
 
+// Returns remarks about members that MPI places on one host but that cannot share memory.
 std::vector<std::string> explain(const std::vector<BeaconReport>& all, const std::vector<int>& representative,
                                  const std::string& directory) {
   std::vector<std::string> remarks;
@@ -189,6 +196,7 @@ std::vector<std::string> explain(const std::vector<BeaconReport>& all, const std
 
 }  // namespace
 
+// Each member offers a file, and tries those of lower ranks on its host. Members with the same lowest rank are a node.
 SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory, bool nameless) {
   const Beacon beacon(directory, nameless);
   const BeaconReport mine{colour, beacon.path(), beacon.token(), beacon.problem()};

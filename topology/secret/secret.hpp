@@ -28,7 +28,7 @@ void fill_random(std::span<std::byte> bytes);
 // Holds a key, and wipes it from memory at the end. Each copy wipes its own.
 class Secret {
  public:
-  // The key has at least 16 bytes; fewer are an Error usage. `source` names its origin in messages.
+  // Takes a key of 16 bytes or more; fewer are an Error usage. `source` names its origin in messages.
   Secret(Bytes key, std::string source);
   ~Secret();
   Secret(const Secret&) = default;

@@ -38,7 +38,7 @@ TEST(Grids, ThatDoNotFitAreRefusedWithTheReason) {
     };
     has([&] { CartesianGrid(world, {2, 2}, {false, false}); }, "a grid of 4 places for 6 members");
     has([&] { CartesianGrid(world, {6, 0}, {false, false}); }, "an extent of 0");
-    has([&] { CartesianGrid(world, {3, 2}, {false}); }, "1 words on being periodic for 2 dimensions");
+    has([&] { CartesianGrid(world, {3, 2}, {false}); }, "1 periodic flags for 2 dimensions");
     const CartesianGrid grid(world, {3, 2}, {false, true});
     has([&] { static_cast<void>(grid.rank_at(std::vector{1})); }, "1 coordinates in 2 dimensions");
     has([&] { static_cast<void>(grid.neighbour(2, GridSide::upper)); }, "dimension 2 of 2");

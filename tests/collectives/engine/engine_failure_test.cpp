@@ -227,7 +227,7 @@ TEST(EngineFailure, ARequestThatAnExceptionOfTheUsersDropped) {
     const std::string what = thrown([&] {
       for (int i = 0; i < 2; ++i) run(engine, call);
     });
-    EXPECT_PRED2(holds, what, "train.cpp:40, was given up for another error of that member's");
+    EXPECT_PRED2(holds, what, "train.cpp:40, was cancelled after another error of that rank");
   };
   on_engines(3, body, {.log = lines.log()});
   EXPECT_EQ(lines.all().find("LOCKSTEP-E001"), std::string::npos) << lines.all();
@@ -278,7 +278,7 @@ TEST(EngineFailure, AMemberThatGoesOnWithoutOthersSaysWhy) {
     std::vector<float> out(8);
     const std::string what = thrown([&] { run(engine, call_of(all_reduce_plan(2, 1, 8), given(1, 8), out)); }, &code);
     EXPECT_EQ(code, Code::peer_failed);
-    EXPECT_PRED2(holds, what, "rank 0 goes on with those that are left: rank 5 is gone");
+    EXPECT_PRED2(holds, what, "rank 0 continues with the survivors: rank 5 is gone");
     const auto said = engine.begin_shrinking();
     ASSERT_EQ(said.size(), 1U);
     EXPECT_EQ(said.front().peer, 0);
@@ -326,7 +326,7 @@ TEST(EngineFailure, WordsThatMakeNoSense) {
     const std::string what =
         thrown([&] { run(engine, call_of(all_reduce_plan(2, engine.rank(), 10), in, out)); }, &code);
     EXPECT_EQ(code, engine.rank() == 0 ? Code::bad_message : Code::peer_failed);
-    EXPECT_PRED2(holds, what, "what rank 1 told \"test\" cannot be read");
+    EXPECT_PRED2(holds, what, "a message from rank 1 to \"test\" cannot be read");
   });
 }
 

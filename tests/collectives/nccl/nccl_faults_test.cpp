@@ -107,7 +107,7 @@ TEST_F(OwnGpus, AreNotCapturedWhereAGraphWouldBeWrong) {
       try {
         world.on(stream.get()).all_reduce(mine, bit_or);
       } catch (const Error& error) {
-        EXPECT_PRED2(holds, error.what(), "a stream that is captured");
+        EXPECT_PRED2(holds, error.what(), "a stream under capture");
         EXPECT_PRED2(holds, error.what(), is_first ? "the first call of" : "all_reduce of 5000 u32, bit_or");
         ++refused;
       }
@@ -182,7 +182,7 @@ TEST_F(OwnGpus, WaitForAStreamUpToTheLimit) {
       request.wait();
     } catch (const Error& error) {
       EXPECT_TRUE(error.code() == Code::stall || error.code() == Code::peer_failed) << error.what();
-      EXPECT_TRUE(holds(error.what(), "has not ended for 0.3 s") && holds(error.what(), "nccl_faults_test.cpp"))
+      EXPECT_TRUE(holds(error.what(), "did not end within 0.3 s") && holds(error.what(), "nccl_faults_test.cpp"))
           << error.what();
       ++refused;
     }

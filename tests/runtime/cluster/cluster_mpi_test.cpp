@@ -126,14 +126,14 @@ TEST(ClusterOfRanks, ThatDoesNotFitIsRefusedOnAllRanks) {
     EXPECT_NE(words.find(part), std::string::npos) << words;
   };
   has(said(named({{"worker", addresses(n + 1)}}, Task{"worker", me})), text(n + 1, " tasks of ClusterSpec("));
-  has(said(named({{"worker", addresses(n)}}, std::nullopt)), "rank 0, whose cluster is from the program");
+  has(said(named({{"worker", addresses(n)}}, std::nullopt)), "rank 0 (its cluster is from the program)");
   const bool last = me == n - 1;
   has(said(named({{"worker", addresses(n)}, {"ps", {"host9:1"}}}, last ? Task{"ps", 0} : Task{"worker", me})),
-      text("rank ", n - 1, ", whose cluster is from the program: this is ps 0, and only chief and workers train"));
+      text("rank ", n - 1, " (its cluster is from the program): this is ps 0, and only chief and workers train"));
   if (n == 1) return;
   has(said(named({{"worker", addresses(last ? n + 1 : n)}}, Task{"worker", me})), text("rank ", n - 1));
   has(said(named({{"worker", addresses(n)}}, Task{"worker", (me + 1) % n})),
-      "rank 0, whose cluster is from the program: it is worker 1");
+      "rank 0 (its cluster is from the program): it is worker 1");
   StrategyOptions some = quick();
   if (last) some = named({{"worker", addresses(n)}}, Task{"worker", me});
   has(refusal([&] { MultiWorkerMirroredStrategy(session(), some); }, Code::usage), "some ranks give");

@@ -359,10 +359,11 @@ TEST(Resolvers, TheChoiceIsExplained) {
   EXPECT_EQ(chosen(variables({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_STEP_NODELIST", "a"}})), "nothing");
   EXPECT_EQ(chosen(variables({})), "nothing");
   ASSERT_EQ(lines.size(), 4U);
-  EXPECT_NE(lines[0].find("the cluster is that of TF_CONFIG, which names one: ClusterSpec({'worker': ['a:1', 'b:1']})"),
-            std::string::npos)
+  EXPECT_NE(
+      lines[0].find("the cluster is that of TF_CONFIG (names a cluster): ClusterSpec({'worker': ['a:1', 'b:1']})"),
+      std::string::npos)
       << lines[0];
-  EXPECT_NE(lines[1].find("Slurm, whose step has 3 tasks"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("Slurm (a step of 3 tasks)"), std::string::npos) << lines[1];
   EXPECT_NE(lines[3].find("there is no cluster"), std::string::npos) << lines[3];
   for (const char* words :
        {R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}})", "{"}) {

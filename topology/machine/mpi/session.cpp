@@ -214,7 +214,7 @@ void Session::Parts::guard_singleton() const {
   throw Error(Code::singleton,
               text(hint->variable, "=", hint->size, " says that ", hint->size, " processes were meant, but MPI (",
                    mpi_version(), ") sees one"),
-              text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 goes on as a world of one"));
+              text(hint->command, "; LOCKSTEP_ALLOW_SINGLETON=1 continues as a world of one"));
 }
 
 void Session::Parts::connect(MPI_Comm comm) {
@@ -298,7 +298,7 @@ void Session::Parts::shake_hands() {
     for (const auto& [value, who] : ranks) parts.push_back(text(printable(value), " on ranks ", who.to_string()));
     throw Error(code, text(name, " is ", join(parts, " and ")), "give all members the same");
   };
-  compare("what they are started for", Code::mismatch, 0);
+  compare("their purpose", Code::mismatch, 0);
   if (options.tolerant) return;
   compare("the version of Lockstep", Code::versions_differ, 1);
   for (std::size_t i = 0; i < setting_rows().size(); ++i) compare(setting_rows()[i].name, Code::settings_differ, i + 2);
