@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -178,7 +179,8 @@ def main():
                                  f"words: {last_words(errors) or 'none'}"})
         failed = True
     with open(final, "w", encoding="utf-8") as file:
-        json.dump({"name": given.name, "seconds": time.monotonic() - begin, "cases": cases}, file)
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        json.dump({"name": given.name, "seconds": time.monotonic() - begin, "processor_seconds": used.ru_utime + used.ru_stime, "cases": cases}, file)
     skipped = all(case["result"] == "skipped" for case in cases)
     sys.exit(1 if failed else SKIPPED if skipped else 0)
 

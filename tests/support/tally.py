@@ -28,6 +28,21 @@ def read_cases(folders):
     return cases
 
 
+def dearest(folder, count):
+    """The programs of a folder that used most of the processors, and the sum of all of them; None if no times are known."""
+    times = []
+    for path in glob.glob(os.path.join(folder, "*.json")):
+        with open(path, encoding="utf-8") as file:
+            report = json.load(file)
+        if "processor_seconds" in report:
+            times.append((report["processor_seconds"], report["seconds"], report["name"]))
+    if not times:
+        return None
+    times.sort(reverse=True)
+    most = ", ".join(f"{name} {used:.0f} ({lasted:.0f})" for used, lasted, name in times[:count])
+    return f"{os.path.relpath(folder)}: {len(times)} programs, {sum(used for used, _, _ in times):.0f} s of processors; most (and how long they ran): {most}"
+
+
 def failed_at_first(folders):
     """(program, message) of what failed, and passed when it ran again alone (second_run.py)."""
     found = []
@@ -113,6 +128,10 @@ def main():
     cases = read_cases(given.folders)
     failed = [case for case in cases if case["result"] == "failed"]
     skipped = [case for case in cases if case["result"] == "skipped"]
+    for folder in given.folders:
+        line = dearest(folder, 12)
+        if line:
+            print(line)
     reasons = {}
     for case in skipped:
         reasons.setdefault(case.get("message") or "no reason given", set()).add(case["name"])
