@@ -269,7 +269,7 @@ LARGE_INTERFACES = set("""
     NoDevicePath ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
     """.split())
 LARGE_CLASSES = set("""
-    Actor CallContext Core Listener Membership ScheduleProver Wire
+    Actor CallContext Core Membership ScheduleProver Wire
     """.split())
 
 
