@@ -86,10 +86,10 @@ void ControlMessages::flush(int peer) {
     return end(peer, outcome.error);
   }
   if (had_unsent || stream.has_unsent())
-    poll_.change(stream.socket().get(), stream.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    poll_.change(stream.socket().descriptor().get(), stream.has_unsent() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-ControlStream::ControlProgress ControlMessages::receive(int peer) {
+ControlProgress ControlMessages::receive(int peer) {
   ControlStream& stream = this->stream(peer);
   const auto outcome = stream.receive(just_received_);
   errors_.report(outcome.bad);
@@ -102,7 +102,7 @@ ControlStream::ControlProgress ControlMessages::receive(int peer) {
 // Assumes that all earlier messages of that rank were read.
 void ControlMessages::end(int peer, int error) {
   ControlStream& stream = this->stream(peer);
-  poll_.remove(stream.socket().get());
+  poll_.remove(stream.socket().descriptor().get());
   stream.close();
   connections_.set_over(peer, control_channel);
   if (failures_.has_left(peer)) return;
@@ -130,16 +130,9 @@ bool ControlMessages::has_unsent() const {
   return std::ranges::any_of(streams_, [](const auto& each) { return each.second->has_unsent(); });
 }
 
-const Descriptor* ControlMessages::socket_of(int peer) const {
+const StreamSocket* ControlMessages::socket_of(int peer) const {
   const auto found = streams_.find(peer);
   return found != streams_.end() && found->second->is_open() ? &found->second->socket() : nullptr;
-}
-
-bool ControlMessages::is_short(std::span<const int> peers) const {
-  return std::ranges::any_of(peers, [this](int peer) {
-    const auto found = streams_.find(peer);
-    return found != streams_.end() && found->second->is_short();
-  });
 }
 
 void ControlMessages::give_up() {

@@ -46,10 +46,8 @@ class ControlMessages {
   // True if messages are not with the kernel yet.
   bool has_unsent() const;
   // Returns the socket of the connection to a peer; null if there is none.
-  const Descriptor* socket_of(int peer) const;
+  const StreamSocket* socket_of(int peer) const;
 
-  // True if the kernel lacks memory for a message of one of these peers at the moment.
-  bool is_short(std::span<const int> peers) const;
   // Drops the posted messages of exchanges.
   void give_up();
   // Sends the leave message on all connections; later callers will receive it, too.
@@ -59,7 +57,7 @@ class ControlMessages {
 
  private:
   ControlStream& stream(int peer);
-  ControlStream::ControlProgress receive(int peer);
+  ControlProgress receive(int peer);
   void flush(int peer);
   void end(int peer, int error);
   void close(int peer, ControlStream& stream, Acceptor& acceptor, Acceptor::LeaveMessages& messages);

@@ -200,8 +200,12 @@ std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {
     LaneRound& round = rounds_[lane];
     watch_peers(round);
     if (round.left.none()) continue;
-    const bool lacks_memory =
-        round.is_exchange ? control_.is_short(round.peers) : data_.add_awaited(lane, round.peers, awaited);
+    const auto is_short_to = [this](int peer) {
+      const StreamSocket* const socket = control_.socket_of(peer);
+      return socket != nullptr && socket->is_short();
+    };
+    const bool lacks_memory = round.is_exchange ? std::ranges::any_of(round.peers, is_short_to)
+                                                : data_.add_awaited(lane, round.peers, awaited);
     is_short = is_short || lacks_memory;
   }
   return awaited;
@@ -276,7 +280,7 @@ void TcpTransport::check_hosts() {
       is_awaited = is_awaited || (answers && answers->are_awaited);
       if (answers) last = std::min(last, answers->last);
     };
-    if (const Descriptor* const socket = control_.socket_of(peer)) ask(*socket);
+    if (const StreamSocket* const socket = control_.socket_of(peer)) ask(socket->descriptor());
     data_.for_each_socket(peer, ask);
     failures_.note_silence(peer, is_awaited ? last : std::chrono::milliseconds(0));
   });

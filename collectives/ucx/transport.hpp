@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the class behind Ucx::transport() for its .cpp files. ucx_transport.cpp moves the data; ucx_words.cpp
-// connects the members and carries their control messages.
+// Declares the class behind Ucx::transport().
 #pragma once
 
-#include <chrono>
 #include <deque>
-#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -13,9 +10,9 @@
 #include <vector>
 
 #include "collectives/ucx/ucx_closing.hpp"
+#include "collectives/ucx/ucx_control.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "collectives/ucx/ucx_worker.hpp"
-#include "topology/base/log.hpp"
 #include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
@@ -36,7 +33,6 @@ struct Ucx::Shared {
 namespace ucx {
 
 inline constexpr int lane_count = 16;
-inline constexpr std::chrono::milliseconds last_words_take{100};
 
 // Implements Transport over UCX. A mutex protects it, because another thread that waits may move its data.
 class UcxTransport final : public Transport {
@@ -78,7 +74,6 @@ class UcxTransport final : public Transport {
   };
   // Matches the messages of one other member.
   struct PeerQueue {
-    MessageToken ours;              // token that begins our messages to it
     std::vector<UcxReceive> wants;  // in the order of posting
     std::vector<UnexpectedArrival> early;
   };
@@ -97,20 +92,14 @@ class UcxTransport final : public Transport {
 
   // Returns the queue of one member.
   PeerQueue& source(int peer) { return sources_[static_cast<std::size_t>(peer)]; }
-  // Exchanges addresses and nonces; connect() then waits until all control connections stand.
+  // Exchanges addresses and nonces.
   void meet(Exchange& exchange);
-  void connect(Patience patience);
   // Takes a message of the data worker; true if its far data is kept for later.
   bool receive(const ucx::Worker::Arrival& arrival);
-  void send_word(int peer, std::uint32_t kind, Bytes bytes);
-  void hear_word(const ucx::Worker::Arrival& arrival);
   void accept(int peer, const UcxReceive& want, std::size_t bytes, const void* data, void* far_data);
   void want(int peer, const UcxReceive& want);
   void drop_early();
   bool is_sending() const;
-  std::string words_to_unreachable() const;
-  std::string silent_ones() const;
-  void say_loss();
   void move();
   // True if all operations are done; `over` counts the done ones, so that a later look continues there.
   template <class Operations, class Of>
@@ -118,26 +107,15 @@ class UcxTransport final : public Transport {
 
   std::shared_ptr<Ucx::Shared> context_;
   int rank_;
-  LostMemberLookup lost_;
-  Roster roster_;
+  LossWatch losses_;
   std::vector<PeerQueue> sources_;
-  std::vector<MessageToken> theirs_;  // tokens that begin their messages to us
+  UcxTokens tokens_;
   std::deque<UcxLane> lanes_{lane_count};
-  std::list<UcxControlMessage> telling_;
-  std::deque<SmallMessage> heard_;
-  std::string wrong_;          // the error text of a message that does not fit; empty: none
-  std::vector<bool> greeted_;  // by member
-  std::vector<bool> has_left_;
-  Log log_;
+  std::string wrong_;      // the error text of a message that does not fit; empty: none
   std::mutex mutex_;       // the thread that moves the data may be another than the caller
   bool has_sent_ = false;  // since the last flush
-  unsigned turns_ = 0;
-  // Tells which member is gone, and since when. Its last message may still be on its way, and says more than the loss.
-  std::optional<LostMember> who_is_lost_;
-  std::chrono::steady_clock::time_point lost_at_;
-  bool told_of_lost_ = false;
   // There are two workers, so data can be given up while control messages still go. This one is destroyed last.
-  std::unique_ptr<ucx::Worker> words_;
+  UcxControl control_;
   std::unique_ptr<ucx::Worker> data_;
   ProgressHook hook_{[this] { move(); }};
 };

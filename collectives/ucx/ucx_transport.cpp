@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Posts rounds, matches their messages, and gives up or closes the data worker.
+// Introduces the members, posts rounds, matches their messages, and gives up or closes the data worker.
 #include "collectives/ucx/ucx_transport.hpp"
 
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "collectives/engine/round_rules.hpp"
 #include "collectives/ucx/transport.hpp"
@@ -15,6 +17,55 @@ namespace lockstep {
 std::optional<std::string> why_no_ucx() { return std::nullopt; }
 
 namespace ucx {
+
+UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& exchange, LostMemberLookup lost)
+    : context_(std::move(context)),
+      rank_(exchange.rank()),
+      losses_(std::move(lost)),
+      sources_(static_cast<std::size_t>(exchange.size())),
+      tokens_{std::vector<MessageToken>(sources_.size()), std::vector<MessageToken>(sources_.size())},
+      control_(context_->context, rank_, tokens_, wrong_),
+      data_(std::make_unique<Worker>(context_->context, [this](const auto& arrival) {
+        return guarded(wrong_, [&] { return receive(arrival); });
+      })) {
+  meet(exchange);
+  control_.connect(exchange.patience(), losses_, exchange.log());
+}
+
+// Exchanges addresses and a nonce of each member. A message's token is made of the key and both nonces, for each pair
+// and direction. Nobody without the key knows it, and it differs in the next transport.
+void UcxTransport::meet(Exchange& exchange) {
+  MessageToken nonce;
+  fill_random(nonce);
+  Writer mine;
+  mine.put(control_.worker().address()).put(data_->address()).put(std::span<const std::byte>(nonce));
+  Roster::introduce(mine, context_->label);
+  std::vector<Bytes> control;
+  std::vector<Bytes> data;
+  std::vector<Bytes> nonces;
+  for (const Bytes& each : exchange.all_gather("addresses of UCX", mine.take())) {
+    Reader reader(each);
+    control.push_back(reader.get_bytes());
+    data.push_back(reader.get_bytes());
+    nonces.push_back(reader.get_bytes());
+    losses_.roster().add(reader);
+  }
+  const auto token = [&](int from, int to) {
+    Writer writer;
+    writer.put(std::string_view("lockstep ucx")).put(from).put(to);
+    writer.put(nonces.at(static_cast<std::size_t>(from))).put(nonces.at(static_cast<std::size_t>(to)));
+    const Mac mac = context_->key->mac(writer.take());
+    MessageToken half;
+    std::copy_n(mac.begin(), half.size(), half.begin());
+    return half;
+  };
+  for (int peer = 0; peer < size(); ++peer) {
+    tokens_.theirs[static_cast<std::size_t>(peer)] = token(peer, rank_);
+    tokens_.ours[static_cast<std::size_t>(peer)] = token(rank_, peer);
+  }
+  control_.worker().set_peers(std::move(control));
+  data_->set_peers(std::move(data));
+}
 
 // Moves the data worker while this thread waits for something else. UCX counts a small message as sent once it is
 // copied, but delivers it only when it is called again.
@@ -29,11 +80,11 @@ void UcxTransport::move() {
 }
 
 bool UcxTransport::receive(const Worker::Arrival& arrival) {
-  const auto proven = opened(arrival.head, theirs_);
+  const auto proven = opened(arrival.head, tokens_.theirs);
   if (!proven) return false;
   const MessageHeader& head = *proven;
   const int peer = static_cast<int>(head.source);
-  auto& [ours, wants, early] = source(peer);
+  auto& [wants, early] = source(peer);
   const auto wanted = std::ranges::find_if(
       wants, [&](const UcxReceive& each) { return each.channel == head.channel && each.call_tag == head.call_tag; });
   if (wanted != wants.end()) {
@@ -64,7 +115,7 @@ void UcxTransport::accept(int peer, const UcxReceive& want, std::size_t bytes, c
 }
 
 void UcxTransport::want(int peer, const UcxReceive& want) {
-  auto& [ours, wants, early] = source(peer);
+  auto& [wants, early] = source(peer);
   const auto here = std::ranges::find_if(early, [&](const UnexpectedArrival& each) {
     return each.channel == want.channel && each.call_tag == want.call_tag;
   });
@@ -91,7 +142,8 @@ void UcxTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   for (std::size_t i = 0; i < receives.size(); ++i)
     want(receives[i].peer, {channel, round_tag.call_tag, receives[i].data, receives[i].bytes, &lane.receives[i]});
   for (std::size_t i = 0; i < sends.size(); ++i) {
-    lane.sends[i].head = {source(sends[i].peer).ours, static_cast<std::uint32_t>(rank_), round_tag.call_tag, channel};
+    lane.sends[i].head = {tokens_.ours[static_cast<std::size_t>(sends[i].peer)], static_cast<std::uint32_t>(rank_),
+                          round_tag.call_tag, channel};
     data_->send(sends[i].peer, bytes_of(lane.sends[i].head), sends[i].data, sends[i].bytes, lane.sends[i].operation);
   }
   if (sends.empty()) return;
@@ -151,22 +203,36 @@ void UcxTransport::sleep(std::int64_t nanoseconds) {
   std::array<pollfd, 2> awaited{};
   {
     const std::lock_guard lock(mutex_);
-    if (!heard_.empty() || !words_->arm() || (data_ && !data_->arm())) return;
-    awaited = {pollfd{words_->descriptor(), POLLIN, 0}, pollfd{data_ ? data_->descriptor() : -1, POLLIN, 0}};
+    if (control_.has_next() || !control_.worker().arm() || (data_ && !data_->arm())) return;
+    awaited = {pollfd{control_.worker().descriptor(), POLLIN, 0}, pollfd{data_ ? data_->descriptor() : -1, POLLIN, 0}};
   }
   const timespec time = round_rules::to_timespec(nanoseconds);
   ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
+}
+
+void UcxTransport::tell(int peer, Bytes bytes) {
+  const std::lock_guard lock(mutex_);
+  control_.tell(peer, std::move(bytes));
+}
+
+bool UcxTransport::is_said(int) {
+  const std::lock_guard lock(mutex_);
+  return control_.is_said();
+}
+
+std::optional<Transport::SmallMessage> UcxTransport::hear() {
+  const std::lock_guard lock(mutex_);
+  losses_.look();
+  auto next = control_.next();
+  if (!next) losses_.report();
+  return next;
 }
 
 UcxTransport::~UcxTransport() {
   const std::lock_guard lock(mutex_);
   if (data_) drop_early();
   if (is_sending()) Worker::give_up(std::move(data_));  // from the caller's memory
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank_) send_word(peer, farewell, {});
-  }
-  context_->closing.add(std::make_unique<ClosingTransport>(std::move(words_), std::move(data_), std::move(telling_),
-                                                           std::move(theirs_), std::move(has_left_)));
+  context_->closing.add(control_.close(std::move(data_)));
 }
 
 bool UcxTransport::is_sending() const {

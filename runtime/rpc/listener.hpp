@@ -4,26 +4,18 @@
 // limits the number and the age of untrusted connections, and gRPC sees only those that have sent something.
 #pragma once
 
-#include <unistd.h>
-
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
-#include <list>
-#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <utility>
 #include <vector>
 
-namespace lockstep::rpc::detail {
+#include "runtime/rpc/untrusted_connections.hpp"
 
-// Limits the calls that a client has under way on one connection. A guess.
-inline constexpr int calls_at_once = 128;
+namespace lockstep::rpc::detail {
 
 class Listener {
  public:
@@ -50,70 +42,19 @@ class Listener {
   void count_unproven(std::string_view peer);
 
  private:
-  using Clock = std::chrono::steady_clock;
-  // Owns a descriptor, and closes it.
-  class Socket {
-   public:
-    explicit Socket(int number = -1) : number_(number) {}
-    ~Socket() {
-      if (number_ >= 0) ::close(number_);
-    }
-    Socket(Socket&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
-    Socket& operator=(Socket&& other) noexcept {
-      std::swap(number_, other.number_);
-      return *this;
-    }
-    int get() const { return number_; }
-
-   private:
-    int number_;
-  };
-  // Describes a connection on which no call has proven the key yet.
-  struct UntrustedConnection {
-    Socket socket;  // Has a duplicate in gRPC once the connection is in `speaking_`.
-    std::string host;
-    std::string port;  // Is the end of the peer's name: ":4711".
-    Clock::time_point since;
-    int unproven_calls = 0;
-    bool is_called(std::string_view peer) const;
-  };
-  // Is ordered with the oldest first.
-  using UntrustedConnections = std::list<UntrustedConnection>;
-  struct ConnectionEntry {
-    UntrustedConnections* where;
-    UntrustedConnections::iterator which;
-  };
-
   int bind_all(const std::string& host, const std::string& port);
-  bool watch(int descriptor, std::uint32_t events, int operation) const;
   void wake() const;
   void run(const ConnectionHandler& hand_over);
   void look_at(int descriptor, std::uint32_t events);
   void let_in(int listening);
-  void add(Socket socket);
-  void check_untrusted(const ConnectionEntry& entry, std::uint32_t events);
-  void admit(std::vector<int>& admitted);
-  void forget(UntrustedConnections& from, UntrustedConnections::iterator which);
-  void drop(UntrustedConnections& from, UntrustedConnections::iterator which);
-  static bool says_too_much(const UntrustedConnection& one);
-  void expel(UntrustedConnections::iterator which);
-  bool drop_one();
-  void drop_late();
   void make_room();
-  UntrustedConnections::iterator find(std::string_view peer);
 
   std::uint16_t port_ = 0;
   std::vector<Socket> listening_;
-  Socket door_;  // Is the epoll descriptor.
+  Epoll epoll_;
   Socket bell_;  // Wakes the thread.
   std::mutex mutex_;
-  UntrustedConnections silent_;    // Have sent nothing yet.
-  UntrustedConnections waiting_;   // Have sent something, and wait for their turn.
-  UntrustedConnections speaking_;  // Are served by gRPC.
-  // Holds the times at which connections were dropped for sending too much, the oldest first.
-  std::deque<Clock::time_point> expelled_;
-  std::map<int, ConnectionEntry> connections_;  // Is indexed by descriptor.
-  std::atomic<std::size_t> served_{0};          // Is the size of `speaking_`.
+  UntrustedConnections connections_{epoll_};
   bool lacks_descriptors_ = false;
   std::atomic<bool> is_stopping_ = false;
   std::thread thread_;

@@ -204,7 +204,7 @@ class ControlStreamTest : public testing::Test {
     std::uint64_t call_tag;
     std::uint64_t bytes;
   };
-  ControlStream::ControlProgress hears(const Frame& frame) {
+  ControlProgress hears(const Frame& frame) {
     put(wire, std::as_bytes(std::span(&frame, 1)));
     return to.receive(words);
   }
