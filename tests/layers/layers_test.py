@@ -258,8 +258,7 @@ class Names(unittest.TestCase):
         self.assertEqual(defined_twice({"1.hpp": one, "2.cpp": hidden, "3.hpp": one.replace(" a ", " b "), "4.hpp": "namespace a {\nstruct Part;\n}  // namespace a\n"}), {})
 
 
-# Interfaces, whose functions are mostly one line: collectives, a variable's and a topology's verbs, drivers. And the
-# classes that are still to be split. This list only gets shorter.
+# Interfaces, whose functions are mostly one line: collectives, a variable's and a topology's verbs, drivers.
 LARGE_INTERFACES = set("""
     Blocks Collectives Communicator CudaBackend DeviceBackend DevicePath Engine Extended ForwardingTransport Functions GpuPath NcclInterface NcclLibrary
     NoDevicePath ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
