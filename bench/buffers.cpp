@@ -112,18 +112,20 @@ void Buffers::cut_equally() {
 void Buffers::cut_unequally() {
   const Collective which = subject_.collective;
   for (int peer = 0; peer < members_; ++peer) {
-    gives_.push_back(subject_.count_between(rank_, peer, members_));
-    takes_.push_back(subject_.count_between(peer, rank_, members_));
+    send_counts_.push_back(subject_.count_between(rank_, peer, members_));
+    receive_counts_.push_back(subject_.count_between(peer, rank_, members_));
   }
   const bool root = rank_ == subject_.root;
   const auto own = static_cast<std::size_t>(rank_);
   const bool gathers = which == all_gather_v || which == gather_v;
-  in_count_ = which == scatter_v && !root ? 0 : gathers ? takes_[own] : total(gives_);
-  out_count_ = which == gather_v && !root ? 0 : gathers || which == all_to_all_v ? total(takes_) : gives_[own];
-  if (gathers) gives_.clear();
-  if (which == scatter_v || which == reduce_scatter_v) takes_.clear();
-  if (which == gather_v && !root) takes_.clear();
-  if (which == scatter_v && !root) gives_.clear();
+  in_count_ = which == scatter_v && !root ? 0 : gathers ? receive_counts_[own] : total(send_counts_);
+  out_count_ = which == gather_v && !root         ? 0
+               : gathers || which == all_to_all_v ? total(receive_counts_)
+                                                  : send_counts_[own];
+  if (gathers) send_counts_.clear();
+  if (which == scatter_v || which == reduce_scatter_v) receive_counts_.clear();
+  if (which == gather_v && !root) receive_counts_.clear();
+  if (which == scatter_v && !root) send_counts_.clear();
 }
 
 detail::CallRequest Buffers::request() {
@@ -135,8 +137,8 @@ detail::CallRequest Buffers::request() {
   request.reduction.op = subject_.op;
   if (in_count_ > 0) request.input = {input(), in_count_};
   if (out_count_ > 0) request.output = {output(), out_count_};
-  request.gives = gives_;
-  request.takes = takes_;
+  request.send_counts = send_counts_;
+  request.receive_counts = receive_counts_;
   return request;
 }
 

@@ -33,8 +33,8 @@ class Buffers {
   std::size_t input_count() const { return in_count_; }
   std::size_t output_count() const { return out_count_; }
   // Return, for unequal forms, the number of elements for and from every member.
-  const std::vector<std::size_t>& gives() const { return gives_; }
-  const std::vector<std::size_t>& takes() const { return takes_; }
+  const std::vector<std::size_t>& send_counts() const { return send_counts_; }
+  const std::vector<std::size_t>& receive_counts() const { return receive_counts_; }
   // Returns the request of a collective. An exchange has no request: it is sent as messages.
   detail::CallRequest request();
 
@@ -73,8 +73,8 @@ class Buffers {
   int rank_;
   std::size_t in_count_ = 0;
   std::size_t out_count_ = 0;
-  std::vector<std::size_t> gives_;
-  std::vector<std::size_t> takes_;
+  std::vector<std::size_t> send_counts_;
+  std::vector<std::size_t> receive_counts_;
   std::size_t in_offset_ = 0;  // in bytes; used in place
   std::size_t out_offset_ = 0;
   std::vector<std::byte> input_;

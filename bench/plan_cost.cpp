@@ -26,8 +26,8 @@ double now_ms() {
 
 Spec spec_of(Collective collective, std::size_t count, int size) {
   Spec spec{.collective = collective, .count = count};
-  if (cuts_input(collective)) spec.gives = Blocks::even(count, size);
-  if (cuts_output(collective)) spec.takes = Blocks::even(count, size);
+  if (cuts_input(collective)) spec.input_blocks = Blocks::even(count, size);
+  if (cuts_output(collective)) spec.output_blocks = Blocks::even(count, size);
   return spec;
 }
 
@@ -46,7 +46,7 @@ int main() {
        {Collective::all_reduce, Collective::reduce, Collective::broadcast, Collective::reduce_scatter,
         Collective::all_gather, Collective::gather, Collective::scatter, Collective::all_to_all, Collective::scan,
         Collective::barrier}) {
-    Planner planner(topology, world_group(*topology, size - 1), {.near_element = 4096});
+    Planner planner(topology, world_group(*topology, size - 1), {.split_node_element = 4096});
     double first = 0;
     double later = 0;
     for (std::size_t count = 1; count <= 1U << 24U; count *= 4) {
@@ -62,5 +62,5 @@ int main() {
     later_of_all = std::max(later_of_all, later);
   }
   std::cout << text("all ", first_of_all, ", limit ", most_first, "; ", later_of_all, ", limit ", most_later, '\n');
-  return static_cast<int>(first_of_all < most_first && later_of_all < most_later ? Exit::well : Exit::gate);
+  return static_cast<int>(first_of_all < most_first && later_of_all < most_later ? Exit::success : Exit::gate);
 }

@@ -26,8 +26,8 @@ Spec spec_of(const SimulatedCall& call, int members) {
             .count = subject.count,
             .root = subject.root,
             .in_place = subject.in_place};
-  if (cuts_input(spec.collective)) spec.gives = Blocks::even(spec.count, members);
-  if (cuts_output(spec.collective)) spec.takes = Blocks::even(spec.count, members);
+  if (cuts_input(spec.collective)) spec.input_blocks = Blocks::even(spec.count, members);
+  if (cuts_output(spec.collective)) spec.output_blocks = Blocks::even(spec.count, members);
   return spec;
 }
 
@@ -63,7 +63,7 @@ std::shared_ptr<const Topology> topology_of(const Scenario& scenario) {
   if (scenario.fabric && scenario.nodes > 1) {
     const simulated::FabricShape& fabric = *scenario.fabric;
     topology = topology.with_network({.latency_us = 2 * (fabric.network_us + fabric.message_us),
-                                      .near_us = fabric.memory_us + 2 * fabric.message_us,
+                                      .node_latency_us = fabric.memory_us + 2 * fabric.message_us,
                                       .bytes_per_us = fabric.network_bytes_per_us});
   }
   return std::make_shared<const Topology>(std::move(topology));
@@ -95,7 +95,8 @@ PlannerOptions Plans::options(const std::string& table) const {
                      .table = table,
                      .table_name = "the drawn table"};
   if (!scenario_.meets()) return all;
-  (scenario_.nodes == 1 ? all.node_element : all.near_element) = node::RoomMemory::most_element(scenario_.members);
+  (scenario_.nodes == 1 ? all.node_element : all.split_node_element) =
+      node::RoomMemory::most_element(scenario_.members);
   return all;
 }
 
@@ -107,7 +108,10 @@ std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random)
   for (const Algorithm& row : algorithms()) {
     if (row.collective != spec.collective || (row.keeps.node && (!meets || !facts_.has_levels()))) continue;
     if (spec.order == Order::reproducible && reduces(spec.collective) && !row.keeps.balanced) continue;
-    Shape shape{.size = scenario_.size(), .count = spec.count, .gives = spec.gives, .takes = spec.takes};
+    Shape shape{.size = scenario_.size(),
+                .count = spec.count,
+                .input_blocks = spec.input_blocks,
+                .output_blocks = spec.output_blocks};
     shape.levels = facts_.seen_levels(row.keeps.node);
     if (fits(row, shape)) fitting.push_back(row.name);
   }

@@ -16,7 +16,7 @@
 #include "bench/simulated_plans.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/simulated/named.hpp"
-#include "collectives/simulated/simulated_world.hpp"
+#include "collectives/simulated/simulated_platform.hpp"
 #include "topology/base/shared_memory.hpp"
 
 namespace lockstep::bench {
@@ -25,7 +25,7 @@ namespace {
 using simulated::SimulatedNetwork;
 using simulating::Plans;
 using simulating::topology_of;
-using SimulatedEngine = Engine<simulated::SimulatedWorld>;
+using SimulatedEngine = Engine<simulated::SimulatedPlatform>;
 
 // Is the time after which waiting members look at the clock if nothing else happens.
 constexpr Duration tick = std::chrono::milliseconds(100);
@@ -55,7 +55,7 @@ class RoomWork {
   void charge(SimulatedNetwork& network, int rank, const simulated::FabricShape& fabric, node::Room* room) {
     if (room == nullptr) return;
     const double steps = room->ring().last() - std::exchange(steps_, room->ring().last());
-    const auto bytes = static_cast<double>(room->moved() - std::exchange(moved_, room->moved()));
+    const auto bytes = static_cast<double>(room->copied_bytes() - std::exchange(moved_, room->copied_bytes()));
     const double us = steps * fabric.memory_us + bytes / fabric.memory_bytes_per_us;
     network.work(rank, Duration(std::llround(us * 1000)));
   }
@@ -75,8 +75,8 @@ class Actor {
       if (fault.member == rank) fault_ = fault;
     }
     engine_ = std::make_unique<SimulatedEngine>(
-        simulated::SimulatedWorld(network, rank, std::move(room), scenario.has_checksums()),
-        EngineOptions{.patience = scenario.patience, .log = log, .name = "simulated", .is_seen = false});
+        simulated::SimulatedPlatform(network, rank, std::move(room), scenario.has_checksums()),
+        EngineOptions{.wait_limits = scenario.wait_limits, .log = log, .name = "simulated", .is_published = false});
   }
 
   // Does everything that can be done now. Returns true if anything was done.
@@ -104,7 +104,7 @@ class Actor {
   bool begin();
   bool meets_fault();
   void charge_room_work() {
-    if (scenario_.fabric && engine_) room_work_.charge(network_, rank_, *scenario_.fabric, engine_->world().room());
+    if (scenario_.fabric && engine_) room_work_.charge(network_, rank_, *scenario_.fabric, engine_->platform().room());
   }
   void start(const SimulatedCall& call);
   bool finish_some();
@@ -449,7 +449,8 @@ std::string SimulationRun::judged(const SimulationResult& all) const {
 std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
   if (end.kind != SimulatedEndKind::failed) return {};
   const auto is_harmless = [&](const SimulatedFault& fault) {
-    return fault.kind == SimulatedFaultKind::stops && fault.lasts + std::chrono::seconds(1) < scenario_.patience.limit;
+    return fault.kind == SimulatedFaultKind::stops &&
+           fault.lasts + std::chrono::seconds(1) < scenario_.wait_limits.limit;
   };
   if (std::ranges::all_of(scenario_.faults, is_harmless))
     return text("rank ", member, " fails, and nothing is wrong: ", end.error);

@@ -52,7 +52,7 @@ struct Scenario {
   bool memory = true;         // members of a node share memory
   std::optional<simulated::FabricShape> fabric = {};
   std::string algorithm = {};  // as in LOCKSTEP_ALGORITHM
-  Patience patience = {std::chrono::seconds(1), std::chrono::seconds(3)};
+  WaitLimits wait_limits = {std::chrono::seconds(1), std::chrono::seconds(3)};
   // Lets a test make a result wrong, to prove that the judge sees it. It is called with each result before the check.
   std::function<void(int member, std::size_t call, Buffers& result)> spoil = {};
 
@@ -90,7 +90,7 @@ struct SimulationResult {
 };
 
 // Runs the scenario. Every remaining member must end with right results, or with an error that names the member at
-// fault, within its patience.
+// fault, within its wait limits.
 SimulationResult simulate(const Scenario& scenario);
 
 // Returns a smaller scenario that is also wrong.

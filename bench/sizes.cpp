@@ -121,7 +121,7 @@ std::vector<std::uint64_t> parse_size_list(std::string_view words) {
 }
 
 std::vector<std::uint64_t> sizes_of(const Sweep& sweep) {
-  const auto refuse = [](std::string_view what, std::string_view mend) { throw Error(Code::usage, what, mend); };
+  const auto refuse = [](std::string_view what, std::string_view remedy) { throw Error(Code::usage, what, remedy); };
   if (sweep.end < sweep.begin) {
     refuse(text("sizes from ", sweep.begin, " to ", sweep.end, " bytes"),
            "the last size (-e) is at least the first (-b)");

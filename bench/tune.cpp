@@ -79,7 +79,7 @@ class Tuner {
     Buffers buffers(cell.subject, world_.size(), world_.rank());
     const auto plan = free_->core()->binder().prepare(buffers.request()).call.plan;
     double least = 0;
-    for (AlgorithmCandidate each : free_->core()->members().planner().candidates(plan->spec)) {
+    for (AlgorithmCandidate each : free_->core()->member().planner().candidates(plan->spec)) {
       if (!each.why_not.empty()) continue;
       if (least == 0) least = each.price.total_us;
       const bool may_be = each.price.total_us <= least * hopeless && cell.able.size() < tune_options_.most;

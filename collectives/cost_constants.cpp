@@ -26,8 +26,8 @@ constexpr CostConstant<double> row(const CostConstant<Number>& of) {
 }
 
 constexpr std::array constants = {row(cost::combine_rate),
-                                  row(cost::near_work_us),
-                                  row(cost::far_work_us),
+                                  row(cost::node_work_us),
+                                  row(cost::network_work_us),
                                   row(cost::further_message_share),
                                   row(cost::memory_step_us),
                                   row(cost::narrow_share),

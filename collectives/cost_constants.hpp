@@ -48,10 +48,10 @@ inline constexpr std::string_view on_virtual_nodes = "measured 2026-11-25, 4 x 2
 // Work of cores.
 inline constexpr CostConstant<double> combine_rate{"combine_rate", 8000, "bytes/us", "a core copies or reduces",
                                                    not_measured};
-inline constexpr CostConstant<double> near_work_us{
-    "near_work_us", 3, "us", "a core works for a message within a node, at both ends together", not_measured};
-inline constexpr CostConstant<double> far_work_us{"far_work_us", 8, "us", "the same for a message between nodes by TCP",
-                                                  not_measured};
+inline constexpr CostConstant<double> node_work_us{
+    "node_work_us", 3, "us", "a core works for a message within a node, at both ends together", not_measured};
+inline constexpr CostConstant<double> network_work_us{"network_work_us", 8, "us",
+                                                      "the same for a message between nodes by TCP", not_measured};
 
 // Rounds.
 inline constexpr CostConstant<double> further_message_share{"further_message_share", 0.25, "of a latency",

@@ -15,8 +15,8 @@ using namespace cost;
 struct Traffic {
   int messages = 0;
   int far_messages = 0;
-  double near_bytes = 0;
-  double far_bytes = 0;
+  double node_bytes = 0;
+  double network_bytes = 0;
   double rack_bytes = 0;
   double flow_bytes = 0;
   bool is_close = true;  // all within a package
@@ -36,7 +36,7 @@ Traffic traffic_of(const std::vector<Message>& messages, int lap, int index, con
     if (!facts.rack_of.empty() &&
         facts.rack_of[static_cast<std::size_t>(other)] != facts.rack_of[static_cast<std::size_t>(node)])
       all.rack_bytes += bytes;
-    (far ? all.far_bytes : all.near_bytes) += bytes * (close ? facts.package_share : 1);
+    (far ? all.network_bytes : all.node_bytes) += bytes * (close ? facts.package_share : 1);
     if (!close) all.is_close = false;
     if (far) all.flow_bytes = std::max(all.flow_bytes, bytes);
     all.far_messages += far ? 1 : 0;
@@ -57,47 +57,47 @@ void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int i
   const Traffic sent = traffic_of(round.sends, lap, index, facts);
   const Traffic received = traffic_of(round.receives, lap, index, facts);
   const int messages = std::max(sent.messages, received.messages);
-  const double far = std::max(sent.far_bytes, received.far_bytes);
+  const double far = std::max(sent.network_bytes, received.network_bytes);
   for (const LocalStep& local : round.locals)
     load.combined_bytes += weight * static_cast<double>(local.target.at(lap).count);
   if (messages == 0) return;
   const bool is_close = sent.is_close && received.is_close && !facts.package_of.empty();
-  const double near_latency_us = is_close ? facts.package_latency_us : facts.near_latency_us;
-  const double latency = far > 0 ? facts.network_latency_us : near_latency_us;
+  const double node_latency_us = is_close ? facts.package_latency_us : facts.node_latency_us;
+  const double latency = far > 0 ? facts.network_latency_us : node_latency_us;
   load.rounds += weight;
-  load.work_us += weight * (far > 0 ? facts.far_work_us : facts.near_work_us) * messages;
+  load.work_us += weight * (far > 0 ? facts.network_work_us : facts.node_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message_share * (messages - 1));
-  load.near_bytes +=
-      weight * std::max(sent.near_bytes, received.near_bytes) * (facts.is_measured ? socket_factor : 1.0);
+  load.node_bytes +=
+      weight * std::max(sent.node_bytes, received.node_bytes) * (facts.is_measured ? socket_factor : 1.0);
   const double crossed = sent.far_messages > 1 && received.far_messages > 1 ? many_peers_factor : 1.0;
-  load.far_bytes +=
+  load.network_bytes +=
       weight * far * crossed * (narrow ? narrow_share : 1.0) * (exchanges(round, lap) ? exchange_factor : 1.0);
   load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1.0);
   load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1.0);
   // Packing or unpacking an element moves six bytes, and combining two moves twelve.
-  if (narrow) load.combined_bytes += weight * (sent.far_bytes + received.far_bytes) / 2;
+  if (narrow) load.combined_bytes += weight * (sent.network_bytes + received.network_bytes) / 2;
 }
 
 // Adds a step in the node's memory. Given data are read once more by the members that take them; combined data are read
 // from all.
-void add_near(MemberLoad& load, const IntraNodeStep& near) {
+void add_node_step(MemberLoad& load, const IntraNodeStep& node_step) {
   ++load.memory_steps;
   load.latency_us += memory_step_us;
   // Counts only the blocks of a buffer that blocks cut.
   const auto part = [&](bool is_cut, const Slice& whole) {
-    return static_cast<double>(is_cut ? std::min(near.blocks.total(), whole.count) : whole.count);
+    return static_cast<double>(is_cut ? std::min(node_step.blocks.total(), whole.count) : whole.count);
   };
-  (is_rooted(near.collective) ? load.leader_bytes : load.memory_bytes) +=
-      part(cuts_input(near.collective), near.from) + part(cuts_output(near.collective), near.to);
-  if (reduces(near.collective))
-    load.combined_bytes += static_cast<double>(near.to.count) * static_cast<double>(near.members.size());
+  (is_rooted(node_step.collective) ? load.leader_bytes : load.memory_bytes) +=
+      part(cuts_input(node_step.collective), node_step.from) + part(cuts_output(node_step.collective), node_step.to);
+  if (reduces(node_step.collective))
+    load.combined_bytes += static_cast<double>(node_step.to.count) * static_cast<double>(node_step.members.size());
 }
 
 MemberLoad load_of(const Schedule& schedule, int index, const GroupFacts& facts, bool narrow) {
   constexpr int most_laps = 64;  // laps of a round that are examined
   MemberLoad load;
   for (const Round& round : schedule.rounds) {
-    for (const IntraNodeStep& near : round.near) add_near(load, near);
+    for (const IntraNodeStep& node_step : round.node_steps) add_node_step(load, node_step);
     const int examined = std::min(round.times, most_laps);
     const double weight = static_cast<double>(round.times) / examined;
     for (int i = 0; i < examined; ++i) {
@@ -128,10 +128,10 @@ MemberLoad mean(const std::vector<MemberLoad>& loads, std::size_t count) {
     all.rounds += loads[i].rounds / n;
     all.work_us += loads[i].work_us / n;
     all.memory_steps += loads[i].memory_steps / n;
-    all.near_bytes += loads[i].near_bytes / n;
+    all.node_bytes += loads[i].node_bytes / n;
     all.memory_bytes += loads[i].memory_bytes / n;
     all.leader_bytes += loads[i].leader_bytes / n;
-    all.far_bytes += loads[i].far_bytes / n;
+    all.network_bytes += loads[i].network_bytes / n;
     all.rack_bytes += loads[i].rack_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
   }
@@ -173,8 +173,8 @@ class MemberPrice {
 
   PriceTerms of(const MemberLoad& load) const {
     const double waits = load.rounds > 0 ? std::max(1.0, work_.chain_rounds / load.rounds) : 1;
-    const double node_rate = link_cost_of(facts_.near).bytes_per_us;
-    const double messages_us = busiest(load, &MemberLoad::near_bytes, waits) / node_rate;
+    const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
+    const double messages_us = busiest(load, &MemberLoad::node_bytes, waits) / node_rate;
     const double memory_us = busiest(load, &MemberLoad::memory_bytes, waits) / node_rate;
     const double leader_us = busiest(load, &MemberLoad::leader_bytes, waits) / node_rate;
     const double combine_us = busiest(load, &MemberLoad::combined_bytes, waits) / combine_rate;
@@ -225,7 +225,7 @@ class MemberPrice {
   // interface of its node if such calls follow each other.
   double busiest_link_us(const MemberLoad& load, double waits) const {
     constexpr double short_bytes = 2 * Topology::short_message_bytes;
-    const bool is_short = load.far_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
+    const bool is_short = load.network_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
     const double rate = is_short ? facts_.short_bytes_per_us : facts_.network_bytes_per_us;
     const double connections = std::min<int>(segments_, most_segments_in_flight);
     const double connection_us = facts_.flow_bytes_per_us > 0 && !is_short
@@ -233,8 +233,8 @@ class MemberPrice {
                                      : 0;
     const auto members = static_cast<double>(facts_.levels.nodes.front().size());
     return std::max(
-        {connection_us, link_us(load.far_bytes * waits, load.rack_bytes * waits, rate),
-         link_us(average_.far_bytes * members, average_.rack_bytes * members, facts_.network_bytes_per_us)});
+        {connection_us, link_us(load.network_bytes * waits, load.rack_bytes * waits, rate),
+         link_us(average_.network_bytes * members, average_.rack_bytes * members, facts_.network_bytes_per_us)});
   }
 
   // Returns the share of the work for messages that is hidden on shared cores. They work on the next messages while
@@ -321,7 +321,7 @@ PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, cons
 
 std::size_t segment_that_suits(const GroupFacts& facts) {
   if (!facts.is_measured) return 0;
-  const double round = std::max(facts.network_latency_us, facts.far_work_us * facts.members_per_core);
+  const double round = std::max(facts.network_latency_us, facts.network_work_us * facts.members_per_core);
   const double wanted = segment_latencies * round * facts.network_bytes_per_us * facts.nodes();
   std::size_t segment = least_suited_bytes;
   while (segment < most_suited_bytes && static_cast<double>(segment) < wanted) segment *= 2;

@@ -32,13 +32,13 @@ struct GroupFacts {
   std::vector<int> node_of;         // by index; nodes are numbered in the order in which the indices reach them
   Levels levels;                    // the same relation, by node
   int most_on_a_node = 1;           // members of the largest node
-  Link near = Link::self;           // the farthest link between members of one node
+  Link node_link = Link::self;      // the farthest link between members of one node
   double members_per_core = 1;      // on the most crowded node, and at least 1
   double network_bytes_per_us = 0;  // of a node
   double flow_bytes_per_us = 0;     // of one connection; 0: as much as a node
   double short_bytes_per_us = 0;    // of a node, for single messages of about 16 KiB
   double network_latency_us = 0;
-  double near_latency_us = 0;
+  double node_latency_us = 0;
   // Holds each member's package by index, if nodes have several packages with equally many members in each; else empty.
   std::vector<int> package_of;
   std::shared_ptr<const Levels> packages;  // packages, with nodes and their racks above; null: none
@@ -46,9 +46,9 @@ struct GroupFacts {
   double package_share = 1;      // time of a byte within a package, relative to one between packages of a node
   std::vector<int> rack_of;      // by node; empty: the racks are not known
   double rack_bytes_per_us = 0;  // from a rack to all others; 0: as much as its nodes
-  double far_work_us = 0;        // time of a core for a message between nodes, at both ends together
+  double network_work_us = 0;    // time of a core for a message between nodes, at both ends together
   // Is the same for a message within a node.
-  double near_work_us = 0;
+  double node_work_us = 0;
   bool network_known = false;  // measured, or told by the interfaces
   bool is_measured = false;    // the network was measured
 
@@ -72,10 +72,10 @@ struct MemberLoad {
   double latency_us = 0;
   double work_us = 0;         // of a core, for its messages
   double memory_steps = 0;    // steps in the node's memory
-  double near_bytes = 0;      // in messages within the node
+  double node_bytes = 0;      // in messages within the node
   double memory_bytes = 0;    // in the node's memory
   double leader_bytes = 0;    // in the node's memory, if a leader waits there for all before it sends
-  double far_bytes = 0;       // in messages between nodes
+  double network_bytes = 0;   // in messages between nodes
   double rack_bytes = 0;      // the part of far_bytes that leaves the rack
   double flow_bytes = 0;      // the part of far_bytes in the largest message of each round
   double combined_bytes = 0;  // reduced or copied by a core

@@ -42,9 +42,9 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
   facts.network_bytes_per_us = facts.network_known ? slowest : link_cost_of(Link::network).bytes_per_us;
   facts.short_bytes_per_us = facts.network_bytes_per_us;
   facts.network_latency_us = link_cost_of(Link::network).latency_us;
-  facts.near_latency_us = link_cost_of(facts.near).latency_us;
-  facts.far_work_us = cost::far_work_us;
-  facts.near_work_us = cost::near_work_us;
+  facts.node_latency_us = link_cost_of(facts.node_link).latency_us;
+  facts.network_work_us = cost::network_work_us;
+  facts.node_work_us = cost::node_work_us;
   const Topology::Network& measured = topology.network();
   if (measured.bytes_per_us > 0) {
     facts.network_known = facts.is_measured = true;
@@ -52,10 +52,10 @@ void add_network(GroupFacts& facts, const Topology& topology, const std::set<int
     facts.flow_bytes_per_us = measured.flow_bytes_per_us;
     facts.short_bytes_per_us = std::max(measured.bytes_per_us, measured.short_bytes_per_us);
     facts.network_latency_us = measured.latency_us;
-    if (measured.near_us > 0) facts.near_latency_us = measured.near_us;
+    if (measured.node_latency_us > 0) facts.node_latency_us = measured.node_latency_us;
     // A core's work for a message is a part of the message's time.
-    facts.far_work_us = std::min<double>(cost::far_work_us, facts.network_latency_us);
-    facts.near_work_us = std::min<double>(cost::near_work_us, facts.near_latency_us);
+    facts.network_work_us = std::min<double>(cost::network_work_us, facts.network_latency_us);
+    facts.node_work_us = std::min<double>(cost::node_work_us, facts.node_latency_us);
     facts.members_per_core = std::max(facts.members_per_core, measured.crowd);
   }
 }
@@ -134,9 +134,9 @@ void add_packages(GroupFacts& facts, const Topology& topology, const Group& grou
   if (nodes.nodes.size() > 1) packages.above = std::make_shared<const Levels>(std::move(nodes));
   facts.packages = std::make_shared<const Levels>(std::move(packages));
   facts.package_of = std::move(package_of);
-  facts.package_share = link_cost_of(facts.near).bytes_per_us / link_cost_of(within).bytes_per_us;
+  facts.package_share = link_cost_of(facts.node_link).bytes_per_us / link_cost_of(within).bytes_per_us;
   facts.package_latency_us =
-      facts.near_latency_us * link_cost_of(within).latency_us / link_cost_of(facts.near).latency_us;
+      facts.node_latency_us * link_cost_of(within).latency_us / link_cost_of(facts.node_link).latency_us;
 }
 
 }  // namespace
@@ -155,7 +155,7 @@ GroupFacts facts_of(const Topology& topology, const Group& group) {
     members.push_back(index);
     facts.node_of.push_back(entry->second);
     facts.most_on_a_node = std::max(facts.most_on_a_node, static_cast<int>(members.size()));
-    facts.near = std::max(facts.near, topology.link(group.rank(members.front()), rank));
+    facts.node_link = std::max(facts.node_link, topology.link(group.rank(members.front()), rank));
   }
   add_racks(facts, topology, group);
   facts.members_per_core = most_members_per_core(topology, nodes);

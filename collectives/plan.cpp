@@ -71,7 +71,7 @@ Signature signature_of(const Spec& spec) {
   if (!is_unequal(spec.collective)) {
     signature.count = spec.count;
   } else if (all_know_counts(spec.collective)) {
-    const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
+    const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.output_blocks : spec.input_blocks;
     signature.count = blocks.total();
     signature.counts_hash = hash_counts(blocks);
   }

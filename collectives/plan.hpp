@@ -27,8 +27,8 @@ struct Spec {
   bool commutes = true;  // false for a user's function that says so
   bool in_place = false;
   // Hold the blocks of the input and the output, if the collective cuts them.
-  Blocks gives = {};
-  Blocks takes = {};
+  Blocks input_blocks = {};
+  Blocks output_blocks = {};
   // Allows messages between nodes in a narrower format, if it saves time.
   WireFormat wire = WireFormat::as_is;
   Fingerprints fingerprints = {};  // compared by members; no plan depends on them
@@ -93,8 +93,8 @@ struct Plan {
   Schedule last;      // of the last segment, or of the only one
   // Hold the plans of the rounds in a node's memory, in their order. All segments have the same, but for the counts.
   using IntraNodePlans = std::vector<std::vector<std::shared_ptr<const Plan>>>;
-  IntraNodePlans near;
-  IntraNodePlans near_last;
+  IntraNodePlans node_plans;
+  IntraNodePlans last_node_plans;
   // Is the place of the result in the output, for the division of avg.
   Slice result;
   std::size_t input_count = 0;  // elements of the whole input and output
@@ -117,9 +117,11 @@ struct Plan {
   }
   // Return the schedule, and the plans in a node's memory, of a segment by its number.
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
-  const IntraNodePlans& near_of(int number) const { return number + 1 == segments ? near_last : near; }
+  const IntraNodePlans& node_plans_of(int number) const {
+    return number + 1 == segments ? last_node_plans : node_plans;
+  }
   // Returns the number of steps that each segment takes in the room.
-  std::size_t meetings() const { return near_last.size(); }
+  std::size_t node_round_count() const { return last_node_plans.size(); }
 };
 
 }  // namespace lockstep

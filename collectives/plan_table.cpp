@@ -37,11 +37,13 @@ std::vector<std::string> names_for(Collective collective) {
 }
 
 std::string suggestion(std::string_view word, const std::vector<std::string>& names) {
-  const auto near = nearest(word, names);
-  return text(near ? text("did you mean ", *near, "? ") : "", "choose from ", join(names, ", "));
+  const auto suggestion = nearest(word, names);
+  return text(suggestion ? text("did you mean ", *suggestion, "? ") : "", "choose from ", join(names, ", "));
 }
 
-[[noreturn]] void refuse(std::string_view what, std::string_view mend) { throw Error(Code::bad_setting, what, mend); }
+[[noreturn]] void refuse(std::string_view what, std::string_view remedy) {
+  throw Error(Code::bad_setting, what, remedy);
+}
 
 // Returns the collective of this name. `where` begins the error's sentence, such as "line 3 of the plan table".
 Collective collective_named(std::string_view word, std::string_view where) {

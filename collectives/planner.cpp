@@ -34,7 +34,7 @@ std::size_t common_count(const Spec& spec, int size) {
   if (spec.collective == Collective::barrier) return 1;
   if (has_own_counts(spec.collective)) return nominal_block_bytes / std::max<std::size_t>(1, spec.element_bytes) + 1;
   if (!is_unequal(spec.collective)) return spec.count;
-  const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.takes : spec.gives;
+  const Blocks& blocks = spec.collective == Collective::all_gather_v ? spec.output_blocks : spec.input_blocks;
   const auto n = static_cast<std::size_t>(size);
   return (blocks.total() + n - 1) / n;
 }
@@ -79,10 +79,11 @@ void Planner::check(const Spec& spec) const {
   if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= facts_.size))
     refuse(text("the root ", spec.root, " is not among the ", facts_.size, " members"));
   if (spec.element_bytes == 0 && spec.collective != Collective::barrier) refuse("elements of no bytes");
-  const bool gives = cuts_input(spec.collective) && spec.gives.parts() != facts_.size;
-  const bool takes = cuts_output(spec.collective) && spec.takes.parts() != facts_.size;
-  if (is_unequal(spec.collective) && (gives || takes))
-    refuse(text("counts for ", gives ? spec.gives.parts() : spec.takes.parts(), " of ", facts_.size, " members"));
+  const bool input_is_wrong = cuts_input(spec.collective) && spec.input_blocks.parts() != facts_.size;
+  const bool output_is_wrong = cuts_output(spec.collective) && spec.output_blocks.parts() != facts_.size;
+  if (is_unequal(spec.collective) && (input_is_wrong || output_is_wrong))
+    refuse(text("counts for ", input_is_wrong ? spec.input_blocks.parts() : spec.output_blocks.parts(), " of ",
+                facts_.size, " members"));
 }
 
 // Returns the shape that all members know: the root's view, with equal blocks.
@@ -91,8 +92,8 @@ Shape Planner::common_shape(const Algorithm& algorithm, const Spec& spec, std::s
   Shape shape{.size = facts_.size, .index = root, .count = count, .root = root, .segment = piece};
   shape.levels = facts_.seen_levels(algorithm.keeps.node);
   const Blocks blocks = Blocks::apart(count, std::max(count, spec.count), facts_.size);
-  if (cuts_input(spec.collective)) shape.gives = blocks;
-  if (cuts_output(spec.collective)) shape.takes = blocks;
+  if (cuts_input(spec.collective)) shape.input_blocks = blocks;
+  if (cuts_output(spec.collective)) shape.output_blocks = blocks;
   // Some algorithms fit nodes but not packages, for example if nodes deal out their members to packages in turn.
   if (facts_.packages && !fits(algorithm, shape)) shape.levels = facts_.seen_levels(true);
   return shape;
@@ -105,17 +106,19 @@ Shape Planner::my_shape(const Algorithm& algorithm, const Spec& spec, std::size_
   Shape shape = common_shape(algorithm, spec, count, piece);
   shape.index = group_.index();
   if (!is_unequal(spec.collective)) return shape;
-  if (spec.gives.parts() == facts_.size && cuts_input(spec.collective)) shape.gives = spec.gives;
-  if (spec.takes.parts() == facts_.size && cuts_output(spec.collective)) shape.takes = spec.takes;
+  if (spec.input_blocks.parts() == facts_.size && cuts_input(spec.collective)) shape.input_blocks = spec.input_blocks;
+  if (spec.output_blocks.parts() == facts_.size && cuts_output(spec.collective))
+    shape.output_blocks = spec.output_blocks;
   return shape;
 }
 
 // Returns the reason why the algorithm must not do the call; empty if it may.
 std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) const {
-  if (algorithm.keeps.node && (options_.near_element == 0 || !facts_.has_levels()))
+  if (algorithm.keeps.node && (options_.split_node_element == 0 || !facts_.has_levels()))
     return "needs memory that the members of each node share";
-  if (algorithm.keeps.node && reduces(spec.collective) && spec.element_bytes > options_.near_element)
-    return text("reduces elements of at most ", options_.near_element, " bytes here, not of ", spec.element_bytes);
+  if (algorithm.keeps.node && reduces(spec.collective) && spec.element_bytes > options_.split_node_element)
+    return text("reduces elements of at most ", options_.split_node_element, " bytes here, not of ",
+                spec.element_bytes);
   if (reduces(spec.collective) && !is_exact(spec.op, spec.type)) {
     if (spec.order == Order::reproducible && !algorithm.keeps.balanced) return std::string(balanced_words);
     if (!spec.commutes && !algorithm.keeps.order && !algorithm.keeps.balanced) return std::string(order_words);

@@ -3,7 +3,7 @@
 // a message, because a choice depends only on facts that all of them know. A forced name comes before a measured row of
 // the table, and a row comes before the cost model.
 //
-// Membership owns one for each communicator. Programs never call it; `lockstep plan` makes its own.
+// CommunicatorMember owns one for each communicator. Programs never call it; `lockstep plan` makes its own.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ struct PlannerOptions {
   // none.
   std::size_t node_element = 0;
   // Holds the same for the members of each node, if there are several nodes.
-  std::size_t near_element = 0;
+  std::size_t split_node_element = 0;
   // Limits the plans that are kept; the oldest goes first. 0: none is kept.
   std::size_t most_plans = 1024;
 };

@@ -53,8 +53,10 @@ Schedule alone(const Spec& spec, const Shape& shape) {
   ScheduleBuilder only;
   if (spec.in_place || spec.collective == Collective::barrier || spec.collective == Collective::exscan)
     return only.done();
-  const Slice from = shape.gives.total() > 0 ? shape.gives.slice(Space::input, 0) : Slice{Space::input, 0, 0};
-  const Slice to = shape.takes.total() > 0 ? shape.takes.slice(Space::output, 0) : Slice{Space::output, 0, 0};
+  const Slice from =
+      shape.input_blocks.total() > 0 ? shape.input_blocks.slice(Space::input, 0) : Slice{Space::input, 0, 0};
+  const Slice to =
+      shape.output_blocks.total() > 0 ? shape.output_blocks.slice(Space::output, 0) : Slice{Space::output, 0, 0};
   const std::size_t count = std::max({from.count, to.count, is_unequal(spec.collective) ? 0 : shape.count});
   only.round().copy(output(to.offset, count), input(from.offset, count));
   return only.done();
@@ -77,19 +79,19 @@ SegmentExtents extents_of(Collective collective, const Shape& shape) {
       return {root ? shape.count : 0, shape.count};
     case Collective::reduce_scatter:
     case Collective::reduce_scatter_v:
-      return {shape.gives.extent(), shape.gives.count(me)};
+      return {shape.input_blocks.extent(), shape.input_blocks.count(me)};
     case Collective::scatter:
     case Collective::scatter_v:
-      return {root ? shape.gives.extent() : 0, shape.gives.count(me)};
+      return {root ? shape.input_blocks.extent() : 0, shape.input_blocks.count(me)};
     case Collective::all_gather:
     case Collective::all_gather_v:
-      return {shape.takes.count(me), shape.takes.extent()};
+      return {shape.output_blocks.count(me), shape.output_blocks.extent()};
     case Collective::gather:
     case Collective::gather_v:
-      return {shape.takes.count(me), root ? shape.takes.extent() : 0};
+      return {shape.output_blocks.count(me), root ? shape.output_blocks.extent() : 0};
     case Collective::all_to_all:
     case Collective::all_to_all_v:
-      return {shape.gives.extent(), shape.takes.extent()};
+      return {shape.input_blocks.extent(), shape.output_blocks.extent()};
     case Collective::barrier:
       return {1, 0};  // the element that stands for the message
     default:
@@ -105,23 +107,23 @@ Slice result_of(Collective collective, const Shape& shape, std::size_t output_co
 
 // Returns one member's part in a step of its node, as a plan of its own for the room. Factors and divisors are applied
 // before and after it, so the step only sums.
-std::shared_ptr<const Plan> near_plan(const Spec& whole, const IntraNodeStep& near, int me) {
+std::shared_ptr<const Plan> node_plan_of(const Spec& whole, const IntraNodeStep& node_step, int me) {
   auto plan = std::make_shared<Plan>();
   Spec& spec = plan->spec;
   spec = whole;
-  spec.collective = near.collective;
-  spec.root = near.root;
-  spec.in_place = whole.in_place || near.from.space == near.to.space;
+  spec.collective = node_step.collective;
+  spec.root = node_step.root;
+  spec.in_place = whole.in_place || node_step.from.space == node_step.to.space;
   if (spec.op == ReduceOp::avg || spec.op == ReduceOp::premul_sum) spec.op = ReduceOp::sum;
-  spec.count = near.count();
-  spec.gives = cuts_input(near.collective) ? near.blocks : Blocks();
-  spec.takes = cuts_output(near.collective) ? near.blocks : Blocks();
-  plan->size = static_cast<int>(near.members.size());
-  plan->index = static_cast<int>(std::ranges::find(near.members, me) - near.members.begin());
+  spec.count = node_step.count();
+  spec.input_blocks = cuts_input(node_step.collective) ? node_step.blocks : Blocks();
+  spec.output_blocks = cuts_output(node_step.collective) ? node_step.blocks : Blocks();
+  plan->size = static_cast<int>(node_step.members.size());
+  plan->index = static_cast<int>(std::ranges::find(node_step.members, me) - node_step.members.begin());
   plan->algorithm = node_algorithm;
   plan->in_node = true;
-  plan->input_count = near.from.count;
-  plan->output_count = near.to.count;
+  plan->input_count = node_step.from.count;
+  plan->output_count = node_step.to.count;
   return plan;
 }
 
@@ -129,9 +131,9 @@ std::shared_ptr<const Plan> near_plan(const Spec& whole, const IntraNodeStep& ne
 Plan::IntraNodePlans intra_node_plans_of(const Spec& whole, const Schedule& schedule, int me) {
   Plan::IntraNodePlans all;
   for (const Round& round : schedule.rounds) {
-    if (round.near.empty()) continue;
+    if (round.node_steps.empty()) continue;
     auto& one = all.emplace_back();
-    for (const IntraNodeStep& near : round.near) one.push_back(near_plan(whole, near, me));
+    for (const IntraNodeStep& node_step : round.node_steps) one.push_back(node_plan_of(whole, node_step, me));
   }
   return all;
 }
@@ -154,11 +156,11 @@ std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*m
 // Copies the blocks of the input to scratch, side by side, before anything is written. A segment copies its part of
 // each block, so that other segments may run meanwhile. Other members need not work in place, and cut the call alike.
 Schedule staged_by_blocks(const Algorithm& algorithm, Shape shape) {
-  const Blocks apart = shape.gives;
-  shape.gives = Blocks::even(shape.count, shape.size);
+  const Blocks apart = shape.input_blocks;
+  shape.input_blocks = Blocks::even(shape.count, shape.size);
   Schedule schedule = algorithm.build(shape);
   const std::size_t at = schedule.scratch;
-  MovingSlice copies(Space::scratch, shape.gives, 0, 1);
+  MovingSlice copies(Space::scratch, shape.input_blocks, 0, 1);
   copies.move_to(Space::scratch, at);
   ScheduleBuilder first;
   first.round(shape.size).copy(copies, MovingSlice(Space::input, apart, 0, 1));
@@ -182,7 +184,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
     for (const std::uint64_t each : {prints.layout, prints.function, prints.variable, prints.place})
       value = mix_key(value, each);
   }
-  return hash_blocks(hash_blocks(value, spec.gives), spec.takes);
+  return hash_blocks(hash_blocks(value, spec.input_blocks), spec.output_blocks);
 }
 
 // Builds this member's schedule. Algorithms that do not work in place get a copy of the input in scratch.
@@ -308,8 +310,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     plan->narrow_sends = std::max(plan->narrow_sends, most_narrow(*each, &Round::sends));
     plan->narrow_receives = std::max(plan->narrow_receives, most_narrow(*each, &Round::receives));
   }
-  if (cut.segments > 1) plan->near = intra_node_plans_of(spec, plan->schedule, group_.index());
-  plan->near_last = intra_node_plans_of(spec, plan->last, group_.index());
+  if (cut.segments > 1) plan->node_plans = intra_node_plans_of(spec, plan->schedule, group_.index());
+  plan->last_node_plans = intra_node_plans_of(spec, plan->last, group_.index());
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;

@@ -46,10 +46,10 @@ void check_races(const MemberState& member, std::size_t first_send, std::size_t 
   if (written.empty()) return;
   for (std::size_t i = first_send; i < member.sends.size(); ++i) {
     const Location& sent = member.sends[i].where;
-    auto near = std::ranges::upper_bound(written, std::pair(sent.memory, sent.begin), {},
-                                         [](const Location& each) { return std::pair(each.memory, each.begin); });
-    const bool after = near != written.end() && near->overlaps(sent);
-    const bool before = near != written.begin() && std::prev(near)->overlaps(sent);
+    auto next_write = std::ranges::upper_bound(written, std::pair(sent.memory, sent.begin), {},
+                                               [](const Location& each) { return std::pair(each.memory, each.begin); });
+    const bool after = next_write != written.end() && next_write->overlaps(sent);
+    const bool before = next_write != written.begin() && std::prev(next_write)->overlaps(sent);
     if (after || before) member.fail("a place is sent and received into in one round");
   }
 }
@@ -73,8 +73,8 @@ void ScheduleProver::begin_member(int index, const Schedule& schedule) {
   if (problem_.stride == 0 || !cuts_input(problem_.collective) || given.begin == given.end) {
     member.memories[given.memory].set(given.begin, given.end, own);
   } else {  // nothing is given between blocks that lie apart
-    for (int block = 0; block < member.shape.gives.parts(); ++block) {
-      const Location part = member.locate(member.shape.gives.slice(Space::input, block));
+    for (int block = 0; block < member.shape.input_blocks.parts(); ++block) {
+      const Location part = member.locate(member.shape.input_blocks.slice(Space::input, block));
       member.memories[given.memory].set(part.begin, part.end, own);
     }
   }
@@ -83,10 +83,10 @@ void ScheduleProver::begin_member(int index, const Schedule& schedule) {
 
 void ScheduleProver::post(MemberState& member) {
   const Round& round = member.current();
-  if (!round.near.empty()) {
+  if (!round.node_steps.empty()) {
     if (round.times != 1 || !round.sends.empty() || !round.receives.empty() || !round.locals.empty())
       member.fail("does something else in a round of its node");
-    member.near = &round.near;
+    member.node_steps = &round.node_steps;
     member.posted = true;
     member.ended = member.begun;
     member.waiting = 1;
@@ -216,7 +216,7 @@ void ScheduleProver::check_deadlock() const {
   for (int i = 0; i < problem_.size; ++i) {
     const MemberState& member = members_[static_cast<std::size_t>(i)];
     if (member.done()) continue;
-    if (member.near != nullptr) member.fail("waits for ever for the others of its node");
+    if (member.node_steps != nullptr) member.fail("waits for ever for the others of its node");
     const PostedMessage& stuck = member.sends.empty() ? member.receives.front() : member.sends.front();
     member.fail(
         text(member.sends.empty() ? "waits for ever to receive from member " : "waits for ever to send to member ",
@@ -250,7 +250,7 @@ Proof ScheduleProver::run() {
     while (!member.done()) {
       if (!member.posted) {
         post(member);
-        if (member.near != nullptr) {
+        if (member.node_steps != nullptr) {
           for (const int other : intra_node_.meet(member.index)) ready_.push_back(other);
         }
         match_posted(member);

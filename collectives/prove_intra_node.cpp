@@ -10,9 +10,9 @@ namespace lockstep::symbols {
 namespace {
 
 // True if the member gets a result of the step.
-bool takes(const IntraNodeStep& near, std::size_t local) {
-  const bool is_root = static_cast<std::size_t>(near.root) == local;
-  switch (near.collective) {
+bool receives_data(const IntraNodeStep& node_step, std::size_t local) {
+  const bool is_root = static_cast<std::size_t>(node_step.root) == local;
+  switch (node_step.collective) {
     case Collective::barrier:
       return false;
     case Collective::reduce:
@@ -25,30 +25,30 @@ bool takes(const IntraNodeStep& near, std::size_t local) {
   }
 }
 
-bool cuts_from(const IntraNodeStep& near) {
-  return near.collective == Collective::reduce_scatter_v || near.collective == Collective::scatter_v;
+bool cuts_from(const IntraNodeStep& node_step) {
+  return node_step.collective == Collective::reduce_scatter_v || node_step.collective == Collective::scatter_v;
 }
 
-bool cuts_to(const IntraNodeStep& near) {
-  return near.collective == Collective::all_gather_v || near.collective == Collective::gather_v;
+bool cuts_to(const IntraNodeStep& node_step) {
+  return node_step.collective == Collective::all_gather_v || node_step.collective == Collective::gather_v;
 }
 
 // True if a member contributes to a block of the taker.
-bool gives(const IntraNodeStep& near, std::size_t local, std::size_t taker, int block) {
-  if (near.collective == Collective::broadcast || near.collective == Collective::scatter_v)
-    return local == static_cast<std::size_t>(near.root);
-  if (cuts_to(near)) return local == static_cast<std::size_t>(block);
-  if (near.collective == Collective::scan) return local <= taker;
-  return near.collective != Collective::exscan || local < taker;
+bool sends_data(const IntraNodeStep& node_step, std::size_t local, std::size_t taker, int block) {
+  if (node_step.collective == Collective::broadcast || node_step.collective == Collective::scatter_v)
+    return local == static_cast<std::size_t>(node_step.root);
+  if (cuts_to(node_step)) return local == static_cast<std::size_t>(block);
+  if (node_step.collective == Collective::scan) return local <= taker;
+  return node_step.collective != Collective::exscan || local < taker;
 }
 
 }  // namespace
 
 bool IntraNodeProver::have_all_come(const MemberState& member) {
-  return std::ranges::all_of(member.near->front().members, [&](int other) {
+  return std::ranges::all_of(member.node_steps->front().members, [&](int other) {
     if (other < 0 || static_cast<std::size_t>(other) >= members_.size())
       member.fail(text("is in a node with member ", other));
-    return at(other).near != nullptr;
+    return at(other).node_steps != nullptr;
   });
 }
 
@@ -56,9 +56,9 @@ std::vector<int> IntraNodeProver::meet(int index) {
   std::vector<int> members = step_of(index, 0).members;
   if (std::ranges::count(members, index) != 1) at(index).fail("is not in its own node");
   if (!have_all_come(at(index))) return {};
-  const std::size_t all = at(index).near->size();
+  const std::size_t all = at(index).node_steps->size();
   for (const int member : members) {
-    if (at(member).near->size() != all) at(member).fail("does not as much in its node as the others there");
+    if (at(member).node_steps->size() != all) at(member).fail("does not as much in its node as the others there");
   }
   for (std::size_t which = 0; which < all; ++which) run_step(members, which);
   std::size_t ended = 0;
@@ -69,7 +69,7 @@ std::vector<int> IntraNodeProver::meet(int index) {
   }
   for (const int member : members) {
     at(member).heard = heard;
-    at(member).near = nullptr;
+    at(member).node_steps = nullptr;
     at(member).waiting = 0;
     at(member).ended = ended;
   }
@@ -88,16 +88,17 @@ void IntraNodeProver::check_step(const MemberState& member, const IntraNodeStep&
 }
 
 // Checks that no member writes to data that others still read. Only its own part may stay in its place.
-void IntraNodeProver::check_apart(const MemberState& member, const IntraNodeStep& near, std::size_t local,
+void IntraNodeProver::check_apart(const MemberState& member, const IntraNodeStep& node_step, std::size_t local,
                                   const Slice& to) {
-  Slice own = near.from;
-  if (cuts_from(near) && own.count > 0) {
+  Slice own = node_step.from;
+  if (cuts_from(node_step) && own.count > 0) {
     const int block = static_cast<int>(local);
-    own = {own.space, own.offset + near.blocks.offset(block), near.blocks.count(block)};
+    own = {own.space, own.offset + node_step.blocks.offset(block), node_step.blocks.count(block)};
   }
-  const Location given = member.locate(near.from);
+  const Location given = member.locate(node_step.from);
   const Location written = member.locate(to);
-  if (written != member.locate(own) && given.overlaps(written)) member.fail("gives elements that are written meanwhile");
+  if (written != member.locate(own) && given.overlaps(written))
+    member.fail("gives elements that are written meanwhile");
 }
 
 // Returns the contributions to a taker's block, one from each member that gives any, in the order of the members.
@@ -105,14 +106,16 @@ std::vector<IntraNodeProver::MemberInput> IntraNodeProver::given_to(const std::v
                                                                     std::size_t taker, int block) {
   std::vector<MemberInput> parts;
   for (std::size_t local = 0; local < members.size(); ++local) {
-    const IntraNodeStep& near = step_of(members[local], which);
-    if (!gives(near, local, taker, block)) continue;
-    Slice slice = near.from;
-    if (cuts_from(near)) {
+    const IntraNodeStep& node_step = step_of(members[local], which);
+    if (!sends_data(node_step, local, taker, block)) continue;
+    Slice slice = node_step.from;
+    if (cuts_from(node_step)) {
       const int own = static_cast<int>(taker);
-      if (near.blocks.parts() != static_cast<int>(members.size())) at(members[local]).fail("has not a block for each");
-      if (near.blocks.count(own) > 0 && near.blocks.end(own) > slice.count) at(members[local]).fail("gives too little");
-      slice = {slice.space, slice.offset + near.blocks.offset(own), near.blocks.count(own)};
+      if (node_step.blocks.parts() != static_cast<int>(members.size()))
+        at(members[local]).fail("has not a block for each");
+      if (node_step.blocks.count(own) > 0 && node_step.blocks.end(own) > slice.count)
+        at(members[local]).fail("gives too little");
+      slice = {slice.space, slice.offset + node_step.blocks.offset(own), node_step.blocks.count(own)};
     }
     parts.push_back({members[local], at(members[local]).locate(slice)});
   }
@@ -172,17 +175,18 @@ void IntraNodeProver::run_step(const std::vector<int>& members, std::size_t whic
   std::vector<NodeResult> all;
   for (std::size_t local = 0; local < members.size(); ++local) {
     const int taker = members[local];
-    const IntraNodeStep& near = step_of(taker, which);
-    check_step(at(taker), first, near);
-    if (!takes(near, local)) continue;
-    const bool gathers = cuts_to(near);
-    for (int block = 0; block < (gathers ? near.blocks.parts() : 1); ++block) {
-      Slice to = near.to;
+    const IntraNodeStep& node_step = step_of(taker, which);
+    check_step(at(taker), first, node_step);
+    if (!receives_data(node_step, local)) continue;
+    const bool gathers = cuts_to(node_step);
+    for (int block = 0; block < (gathers ? node_step.blocks.parts() : 1); ++block) {
+      Slice to = node_step.to;
       if (gathers) {
-        if (near.blocks.count(block) > 0 && near.blocks.end(block) > to.count) at(taker).fail("takes too much");
-        to = {to.space, to.offset + near.blocks.offset(block), near.blocks.count(block)};
+        if (node_step.blocks.count(block) > 0 && node_step.blocks.end(block) > to.count)
+          at(taker).fail("takes too much");
+        to = {to.space, to.offset + node_step.blocks.offset(block), node_step.blocks.count(block)};
       }
-      check_apart(at(taker), near, local, to);
+      check_apart(at(taker), node_step, local, to);
       all.push_back(combined(given_to(members, which, local, block), taker, at(taker).locate(to)));
     }
   }

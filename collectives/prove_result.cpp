@@ -21,7 +21,8 @@ void ResultProver::check_piece(const MemberState& member, std::int64_t begin, st
   const std::int64_t moved = where.begin - begin;
   const Expression tree = expressions_.balanced(first, last);
   for (const SymbolicRange& piece : mine_) {
-    if (piece.value.shift + moved != shift) member.fail(text("has at ", piece.begin, " an element that belongs elsewhere"));
+    if (piece.value.shift + moved != shift)
+      member.fail(text("has at ", piece.begin, " an element that belongs elsewhere"));
     if (!expressions_.holds_exactly(piece.value.expression, first, last))
       member.fail(text("has at ", piece.begin, " not exactly every contribution"));
     if (!expressions_.in_order(piece.value.expression)) proof.in_order = false;
@@ -35,15 +36,17 @@ void ResultProver::check_result(const MemberState& member, Proof& proof) {
   const auto count = static_cast<std::int64_t>(member.extents[static_cast<int>(Space::output)]);
   const auto from_blocks = [&] {  // block i of the output is the block that member i gave to this one
     for (int i = 0; i < problem_.size; ++i) {
-      const auto offset = static_cast<std::int64_t>(shape.takes.offset(i));
+      const auto offset = static_cast<std::int64_t>(shape.output_blocks.offset(i));
       const Shape& other = at(i).shape;
-      const bool cut = other.gives.parts() == problem_.size && problem_.size > 1;
-      const auto given = cut ? static_cast<std::int64_t>(other.gives.offset(index)) : 0;
-      check_piece(member, offset, static_cast<std::int64_t>(shape.takes.end(i)), i, i + 1, given - offset, proof);
+      const bool cut = other.input_blocks.parts() == problem_.size && problem_.size > 1;
+      const auto given = cut ? static_cast<std::int64_t>(other.input_blocks.offset(index)) : 0;
+      check_piece(member, offset, static_cast<std::int64_t>(shape.output_blocks.end(i)), i, i + 1, given - offset,
+                  proof);
     }
     check_gaps(member);
   };
-  const auto own_block = static_cast<std::int64_t>(shape.gives.parts() > 1 ? shape.gives.offset(index) : 0);
+  const auto own_block =
+      static_cast<std::int64_t>(shape.input_blocks.parts() > 1 ? shape.input_blocks.offset(index) : 0);
   switch (problem_.collective) {
     case Collective::all_reduce:
     case Collective::reduce:
@@ -60,7 +63,7 @@ void ResultProver::check_result(const MemberState& member, Proof& proof) {
     case Collective::scatter:
     case Collective::scatter_v:
       return check_piece(member, 0, count, problem_.root, problem_.root + 1,
-                         static_cast<std::int64_t>(at(problem_.root).shape.gives.offset(index)), proof);
+                         static_cast<std::int64_t>(at(problem_.root).shape.input_blocks.offset(index)), proof);
     case Collective::barrier:
       if (std::ranges::find(member.heard, false) != member.heard.end()) member.fail("leaves before all have come");
       return;
@@ -80,7 +83,7 @@ void ResultProver::check_gaps(const MemberState& member) {
   for (const SymbolicRange& piece : mine_) {
     if (piece.value.expression != unset) written += static_cast<std::size_t>(piece.end - piece.begin);
   }
-  if (written != member.shape.takes.total()) member.fail("writes between its blocks");
+  if (written != member.shape.output_blocks.total()) member.fail("writes between its blocks");
 }
 
 // Checks that all members of an all_reduce combined in the same way; else their bits would differ.

@@ -52,9 +52,9 @@ struct MemberState {
   SymbolicMemory memories[3];        // by Space; in place the input's is the output's
   std::vector<PostedMessage> sends;  // posted and not yet matched, in their order
   std::vector<PostedMessage> receives;
-  const std::vector<IntraNodeStep>* near = nullptr;  // not null: it waits in its node's memory for the others
-  std::vector<bool> heard;                           // by member: its start lies before now
-  std::vector<bool> told;                            // a copy of `heard` from the time when it posted its round
+  const std::vector<IntraNodeStep>* node_steps = nullptr;  // not null: it waits in its node's memory for the others
+  std::vector<bool> heard;                                 // by member: its start lies before now
+  std::vector<bool> told;                                  // a copy of `heard` from the time when it posted its round
   bool done() const { return round == schedule->rounds.size(); }
   const Round& current() const { return schedule->rounds[round]; }
   // Returns the place of the slice. Throws Fault if it lies outside.
@@ -88,11 +88,12 @@ class IntraNodeProver {
   };
 
   MemberState& at(int member) { return members_[static_cast<std::size_t>(member)]; }
-  const IntraNodeStep& step_of(int member, std::size_t which) { return (*at(member).near)[which]; }
+  const IntraNodeStep& step_of(int member, std::size_t which) { return (*at(member).node_steps)[which]; }
   bool have_all_come(const MemberState& member);
   void run_step(const std::vector<int>& members, std::size_t which);
   static void check_step(const MemberState& member, const IntraNodeStep& first, const IntraNodeStep& mine);
-  static void check_apart(const MemberState& member, const IntraNodeStep& near, std::size_t local, const Slice& to);
+  static void check_apart(const MemberState& member, const IntraNodeStep& node_step, std::size_t local,
+                          const Slice& to);
   std::vector<MemberInput> given_to(const std::vector<int>& members, std::size_t which, std::size_t taker, int block);
   NodeResult combined(const std::vector<MemberInput>& parts, int taker, const Location& to);
   Expression balanced(const std::vector<Expression>& parts, std::size_t first, std::size_t last);

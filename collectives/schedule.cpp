@@ -116,7 +116,7 @@ std::size_t Schedule::size_bytes() const {
   std::size_t all = sizeof *this + rounds.capacity() * sizeof(Round);
   for (const Round& round : rounds) {
     all += (round.sends.capacity() + round.receives.capacity()) * sizeof(Message);
-    all += round.locals.capacity() * sizeof(LocalStep) + round.near.capacity() * sizeof(IntraNodeStep);
+    all += round.locals.capacity() * sizeof(LocalStep) + round.node_steps.capacity() * sizeof(IntraNodeStep);
   }
   return all;
 }
@@ -154,8 +154,8 @@ ScheduleBuilder& ScheduleBuilder::round_off(const MovingSlice& target) {
   return *this;
 }
 
-ScheduleBuilder& ScheduleBuilder::near(IntraNodeStep near) {
-  last().near.push_back(std::move(near));
+ScheduleBuilder& ScheduleBuilder::node_step(IntraNodeStep node_step) {
+  last().node_steps.push_back(std::move(node_step));
   return *this;
 }
 
@@ -175,10 +175,10 @@ void each_slice(SomeRound& round, const Visit& visit) {
 
 // Calls visit(slice) for the input and output of every step within the node.
 template <class Visit>
-void each_near(Round& round, const Visit& visit) {
-  for (IntraNodeStep& near : round.near) {
-    visit(near.from);
-    visit(near.to);
+void each_node_slice(Round& round, const Visit& visit) {
+  for (IntraNodeStep& node_step : round.node_steps) {
+    visit(node_step.from);
+    visit(node_step.to);
   }
 }
 
@@ -211,8 +211,8 @@ std::size_t scratch_used(const Schedule& schedule) {
         if (slice.count > 0) used = std::max(used, slice.offset + slice.count);
       }
     });
-    for (const IntraNodeStep& near : round.near) {
-      for (const Slice& slice : {near.from, near.to}) {
+    for (const IntraNodeStep& node_step : round.node_steps) {
+      for (const Slice& slice : {node_step.from, node_step.to}) {
         if (slice.space == Space::scratch) used = std::max(used, slice.offset + slice.count);
       }
     }
@@ -236,7 +236,7 @@ Schedule ScheduleBuilder::done() {
   for (Round& round : schedule_.rounds) drop_empty(round, keeps_empty_);
   std::erase_if(schedule_.rounds, [](const Round& round) {
     return round.times <= 0 ||
-           (round.sends.empty() && round.receives.empty() && round.locals.empty() && round.near.empty());
+           (round.sends.empty() && round.receives.empty() && round.locals.empty() && round.node_steps.empty());
   });
   return as_it_is();
 }
@@ -280,8 +280,8 @@ Schedule on(const Group& group, Schedule schedule) {
     }
     for (Message& message : round.sends) message.peer = group.rank(message.peer);
     for (Message& message : round.receives) message.peer = group.rank(message.peer);
-    for (IntraNodeStep& near : round.near) {
-      for (int& member : near.members) member = group.rank(member);
+    for (IntraNodeStep& node_step : round.node_steps) {
+      for (int& member : node_step.members) member = group.rank(member);
     }
     mapped.rounds.push_back(std::move(round));
   }
@@ -305,8 +305,8 @@ Schedule within(const Slice& slice, Schedule schedule) {
     each_slice(round, [&](MovingSlice& moving_slice) {
       if (moving_slice.space() != Space::scratch) moving_slice.move_to(moving_slice.space(), slice.offset);
     });
-    each_near(round, [&](Slice& near) {
-      if (near.space != Space::scratch) near.offset += slice.offset;
+    each_node_slice(round, [&](Slice& node_slice) {
+      if (node_slice.space != Space::scratch) node_slice.offset += slice.offset;
     });
   }
   return schedule;
@@ -318,8 +318,8 @@ Schedule moved(Schedule schedule, Space from, Space to, std::size_t offset) {
     each_slice(round, [&](MovingSlice& moving_slice) {
       if (moving_slice.space() == from) moving_slice.move_to(to, offset);
     });
-    each_near(round, [&](Slice& near) {
-      if (near.space == from) near = {to, near.offset + offset, near.count};
+    each_node_slice(round, [&](Slice& node_slice) {
+      if (node_slice.space == from) node_slice = {to, node_slice.offset + offset, node_slice.count};
     });
     // A copy onto itself has no effect any more.
     std::erase_if(round.locals, [](const LocalStep& local) {

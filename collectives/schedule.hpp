@@ -170,14 +170,14 @@ struct IntraNodeStep {
   bool operator==(const IntraNodeStep&) const = default;
 };
 
-// Is a round that is done `times` times while its slices move. A round with `near` steps is done once and has nothing
+// Is a round that is done `times` times while its slices move. A round with `node_steps` is done once and has nothing
 // else; its steps come one after another.
 struct Round {
   int times = 1;
   std::vector<Message> sends;
   std::vector<Message> receives;
   std::vector<LocalStep> locals;
-  std::vector<IntraNodeStep> near = {};
+  std::vector<IntraNodeStep> node_steps = {};
   bool operator==(const Round&) const = default;
 };
 
@@ -207,7 +207,7 @@ class ScheduleBuilder {
   // Rounds `target` off to the wire format.
   ScheduleBuilder& round_off(const MovingSlice& target);
   // Adds a step in the node's memory.
-  ScheduleBuilder& near(IntraNodeStep near);
+  ScheduleBuilder& node_step(IntraNodeStep node_step);
   // Keeps empty messages. If members do not know each other's counts, leaving them out would hide a difference.
   ScheduleBuilder& keep_empty_messages();
   // Returns the schedule without rounds in which nothing happens. Its scratch is as large as the rounds use.

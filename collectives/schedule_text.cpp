@@ -33,12 +33,13 @@ std::string to_text(const LocalStep& local, int times) {
 }
 
 // Returns text such as "node reduce_scatter_v of 0 1 2: in[0,12) to out[0,4)".
-std::string to_text(const IntraNodeStep& near) {
-  std::string all = text("node ", to_string(near.collective), " of");
-  for (const int member : near.members) all += text(' ', member);
-  if (is_rooted(near.collective)) all += text(", root ", near.members[static_cast<std::size_t>(near.root)]);
-  if (near.from.count > 0) all += text(": ", lockstep::to_text(near.from));
-  if (near.to.count > 0) all += text(near.from.count > 0 ? " to " : ": to ", lockstep::to_text(near.to));
+std::string to_text(const IntraNodeStep& node_step) {
+  std::string all = text("node ", to_string(node_step.collective), " of");
+  for (const int member : node_step.members) all += text(' ', member);
+  if (is_rooted(node_step.collective))
+    all += text(", root ", node_step.members[static_cast<std::size_t>(node_step.root)]);
+  if (node_step.from.count > 0) all += text(": ", lockstep::to_text(node_step.from));
+  if (node_step.to.count > 0) all += text(node_step.from.count > 0 ? " to " : ": to ", lockstep::to_text(node_step.to));
   return all;
 }
 
@@ -51,7 +52,7 @@ std::string to_text(const Schedule& schedule) {
     for (const Message& message : round.sends) parts.push_back(to_text("->", message, round.times));
     for (const Message& message : round.receives) parts.push_back(to_text("<-", message, round.times));
     for (const LocalStep& local : round.locals) parts.push_back(to_text(local, round.times));
-    for (const IntraNodeStep& near : round.near) parts.push_back(to_text(near));
+    for (const IntraNodeStep& node_step : round.node_steps) parts.push_back(to_text(node_step));
     all += text(round.times, "x  ", join(parts, "  "), '\n');
   }
   return all;
@@ -80,11 +81,11 @@ std::uint64_t fingerprint(const Schedule& schedule) {
         put(local.left.at(lap));
         put(local.right.at(lap));
       }
-      for (const IntraNodeStep& near : round.near) {
-        all.put(near.collective).put(near.members.size()).put(near.root);
-        for (const int member : near.members) all.put(member);
-        put(near.from);
-        put(near.to);
+      for (const IntraNodeStep& node_step : round.node_steps) {
+        all.put(node_step.collective).put(node_step.members.size()).put(node_step.root);
+        for (const int member : node_step.members) all.put(member);
+        put(node_step.from);
+        put(node_step.to);
       }
     }
   }

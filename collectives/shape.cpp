@@ -56,24 +56,24 @@ Shape shape_of(const Problem& problem, int index) {
   switch (problem.collective) {
     case Collective::reduce_scatter:
     case Collective::reduce_scatter_v:
-      shape.gives = cut(problem);
+      shape.input_blocks = cut(problem);
       break;
     case Collective::all_gather:
     case Collective::all_gather_v:
-      shape.takes = cut(problem);
+      shape.output_blocks = cut(problem);
       break;
     case Collective::scatter:
     case Collective::scatter_v:
-      shape.gives = rooted_cut(problem, index);
+      shape.input_blocks = rooted_cut(problem, index);
       break;
     case Collective::gather:
     case Collective::gather_v:
-      shape.takes = rooted_cut(problem, index);
+      shape.output_blocks = rooted_cut(problem, index);
       break;
     case Collective::all_to_all:
     case Collective::all_to_all_v:
-      shape.gives = table_cut(problem, index, true);
-      shape.takes = table_cut(problem, index, false);
+      shape.input_blocks = table_cut(problem, index, true);
+      shape.output_blocks = table_cut(problem, index, false);
       break;
     default:
       break;
@@ -133,12 +133,12 @@ Overlap overlap_in_place(const Problem& problem, int index) {
     case Collective::all_gather_v:
     case Collective::gather:
     case Collective::gather_v:
-      return {shape.takes.offset(index), 0};
+      return {shape.output_blocks.offset(index), 0};
     case Collective::reduce_scatter:
     case Collective::reduce_scatter_v:
     case Collective::scatter:
     case Collective::scatter_v:
-      return {0, shape.gives.offset(index)};
+      return {0, shape.input_blocks.offset(index)};
     default:
       return {0, 0};
   }

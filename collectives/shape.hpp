@@ -23,8 +23,8 @@ struct Levels {
 // Is one member's view of a problem. `count` is in elements. It counts the whole buffer for all_reduce, reduce,
 // broadcast, scan and exscan, and one block for the other equal forms. Algorithms use the blocks, which are set for
 // equal and unequal forms.
-//   `reduce_scatter`, `scatter`   Input is cut by `gives`: block i is for member i.
-//   `all_gather`, `gather`        Output is cut by `takes`: block i is from member i.
+//   `reduce_scatter`, `scatter`   Input is cut by `input_blocks`: block i is for member i.
+//   `all_gather`, `gather`        Output is cut by `output_blocks`: block i is from member i.
 //   `all_to_all`                  Both are cut.
 // In rooted collectives only the root has the cut buffer. In gather_v and scatter_v the other members know their own
 // block only, and see the rest as empty. A broadcast reads the root's input and writes all outputs.
@@ -34,8 +34,8 @@ struct Shape {
   std::size_t count = 0;
   int root = 0;
   std::size_t segment = 0;  // elements in a piece, if the algorithm can send in pieces; 0: whole
-  Blocks gives = {};
-  Blocks takes = {};
+  Blocks input_blocks = {};
+  Blocks output_blocks = {};
   // Groups the members by level; null: all are alike. The caller owns it.
   const Levels* levels = nullptr;
   // Makes a member that has completed a sum round it off, for messages with fewer bits. Only for algorithms that keep

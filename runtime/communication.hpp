@@ -67,8 +67,8 @@ struct StrategyOptions {
   // Keeps results bitwise equal for every layout of replicas on processes and nodes. Order::fast gives that up.
   Order order = Order::reproducible;
   // Holds the timeouts. By default the LOCKSTEP_ variables decide; a strategy over ranks takes the session's.
-  std::optional<Patience> patience = std::nullopt;
-  // Receives the log messages. Its default comes from the same places as that of `patience`.
+  std::optional<WaitLimits> wait_limits = std::nullopt;
+  // Receives the log messages. Its default comes from the same places as that of `wait_limits`.
   std::optional<Log> log = std::nullopt;
   // Combines values. Null means the communicator's collectives.
   std::shared_ptr<CrossDeviceOps> cross_device_ops = nullptr;

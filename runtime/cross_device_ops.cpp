@@ -172,8 +172,8 @@ std::string PackedOps::describe() const {
 
 // Logs once for each object, because every step would repeat the line.
 void PackedOps::say(ReplicaGroup& group, const std::string& what) {
-  if (!said_) group.log().info(text(describe(), ": ", what));
-  said_ = true;
+  if (!logged_) group.log().info(text(describe(), ": ", what));
+  logged_ = true;
 }
 
 void PackedOps::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
@@ -300,10 +300,10 @@ ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(
 void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
   const int main = device_.empty() ? 0 : group.find(device_);
   const std::size_t here = group.has(main) ? static_cast<std::size_t>(main - group.first()) : 0;
-  if (!said_ && group.has(main))
+  if (!logged_ && group.has(main))
     group.log().info(
         text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_text(), '.'));
-  said_ = true;
+  logged_ = true;
   std::vector<std::byte> all = group.gather(value, main);
   if (group.has(main) && value.front().count > 0) {
     TensorViews parts;

@@ -143,7 +143,7 @@ class PackedOps : public CrossDeviceOps {
  private:
   std::string name_;
   int num_packs_;
-  bool said_ = false;
+  bool logged_ = false;
 };
 
 // Returns where each pack begins and ends, in elements of all values one after the other.
@@ -208,7 +208,7 @@ class ReductionToOneDevice : public CrossDeviceOps {
  private:
   std::string device_;
   Accumulate accumulate_;
-  bool said_ = false;
+  bool logged_ = false;
 };
 
 template <class T>

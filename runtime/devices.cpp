@@ -67,7 +67,7 @@ detail::ReplicaPlacement placement_of(DeviceName device, const MachinePiece& pie
 }
 
 // Returns the processors near each GPU in the list, if the machine tells them.
-std::vector<MachinePiece> pieces_near(const std::vector<DeviceName>& names) {
+std::vector<MachinePiece> pieces_by_device(const std::vector<DeviceName>& names) {
   const bool are_real = gpu::backend() != nullptr && gpu::backend() == gpu::own_backend();
   const std::vector<VisibleGpu> seen = are_real ? read_visible_gpus().gpus : std::vector<VisibleGpu>();
   std::vector<std::string> buses;
@@ -75,7 +75,7 @@ std::vector<MachinePiece> pieces_near(const std::vector<DeviceName>& names) {
     const bool is_known = name.type == "GPU" && static_cast<std::size_t>(name.index) < seen.size();
     buses.push_back(is_known ? seen[static_cast<std::size_t>(name.index)].bus : std::string());
   }
-  return divide_near(here().machine, here().allowed, buses);
+  return divide_by_device(here().machine, here().allowed, buses);
 }
 
 // Returns the processors of this thread; empty if the system does not tell.
@@ -195,7 +195,7 @@ std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& dev
   const std::vector<int> all_cores = cores().members();
   const int number = static_cast<int>(all_cores.size());
   std::vector<ReplicaPlacement> placements;
-  const std::vector<MachinePiece> near = pieces_near(names);
+  const std::vector<MachinePiece> near = pieces_by_device(names);
   for (const DeviceName& name : names) {
     if (name.job != "localhost" || name.task != 0) refuse_missing(name, {}, "it is not of this process");
     if (name.type == "GPU") {

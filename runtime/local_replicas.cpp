@@ -21,7 +21,7 @@ void LocalReplicas::add(int replicas, int first) {
 }
 
 void LocalReplicas::start_threads(const ReplicaDevices& devices) {
-  barrier_ = std::make_unique<ReplicaBarrier>(count(), config_.options().patience, config_.options().log);
+  barrier_ = std::make_unique<ReplicaBarrier>(count(), config_.options().wait_limits, config_.options().log);
   std::vector<std::vector<int>> cpus;
   for (const ReplicaPlacement& each : devices.placements()) cpus.push_back(each.cpus);
   threads_ = std::make_unique<ReplicaThreads>(count(), std::move(cpus));

@@ -173,18 +173,19 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int replicas,
                                                          const std::vector<std::string>* devices,
                                                          const StrategyOptions& options)
-    : Strategy("MultiWorkerMirroredStrategy", {.order = options.order,
-                                               .patience = options.patience.value_or(session.exchange().patience()),
-                                               .log = options.log.value_or(session.log()),
-                                               .algorithm = session.settings().algorithm(),
-                                               .node_memory = session.settings().node_memory(),
-                                               .nccl = session.settings().nccl(),
-                                               .strict = session.settings().strict(),
-                                               .pin = options.pin,
-                                               .ops = options.cross_device_ops,
-                                               .communication = options.communication}) {
+    : Strategy("MultiWorkerMirroredStrategy",
+               {.order = options.order,
+                .wait_limits = options.wait_limits.value_or(session.exchange().wait_limits()),
+                .log = options.log.value_or(session.log()),
+                .algorithm = session.settings().algorithm(),
+                .node_memory = session.settings().node_memory(),
+                .nccl = session.settings().nccl(),
+                .strict = session.settings().strict(),
+                .pin = options.pin,
+                .ops = options.cross_device_ops,
+                .communication = options.communication}) {
   auto [placements, wrong] = requested_placements(devices);
-  const std::vector<int> all = replicas_of_all(session, replicas, wrong, detail::StrategyState::most_here,
+  const std::vector<int> all = replicas_of_all(session, replicas, wrong, detail::StrategyState::max_local_replicas,
                                                options.cluster_resolver != nullptr, wants_leader());
   state().resolver = cluster_of(session, options.cluster_resolver);
   if (session.size() > 1) state().devices.set_home("worker", session.rank(), session.size());
@@ -197,7 +198,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
     state().begin_here(replicas);
   else
     begin_threads(session, all, std::move(placements));
-  say_devices(session);
+  log_devices(session);
 }
 
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
@@ -239,7 +240,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   });
 }
 
-void MultiWorkerMirroredStrategy::say_devices(const Session& session) {
+void MultiWorkerMirroredStrategy::log_devices(const Session& session) {
   if (session.size() == 1)
     log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
                     ", communication = CommunicationImplementation.", to_string(communication().implementation)));

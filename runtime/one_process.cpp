@@ -46,33 +46,33 @@ MirroredStrategy::MirroredStrategy(const StrategyOptions& options)
     state().begin_here(1);
   else
     state().begin_here(detail::placements_for(gpus));
-  say_devices();
+  log_devices();
 }
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
     : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
   state().begin_here(replicas);
-  say_devices();
+  log_devices();
 }
 MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
     : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
   state().begin_here(detail::placements_for(devices));
-  say_devices();
+  log_devices();
 }
-void MirroredStrategy::say_devices() {
+void MirroredStrategy::log_devices() {
   log().info(text("Using MirroredStrategy with devices ", state().devices.to_text()));
 }
 
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
     : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
   state().begin_here(replicas);
-  say_devices();
+  log_devices();
 }
 CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options)
     : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
   state().begin_here(detail::placements_for(devices));
-  say_devices();
+  log_devices();
 }
-void CentralStorageStrategy::say_devices() {
+void CentralStorageStrategy::log_devices() {
   log().info(
       text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
            "compute_devices = ",

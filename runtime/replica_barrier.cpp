@@ -20,7 +20,7 @@ constexpr std::string_view all_or_none = "merge_call is made by all replicas or 
 
 void ReplicaBarrier::begin() {
   const std::lock_guard lock(mutex_);
-  std::ranges::fill(brought_, nullptr);
+  std::ranges::fill(contributions_, nullptr);
   arrived_ = 0;
   leading_ = false;
   first_to_leave_ = -1;
@@ -28,8 +28,8 @@ void ReplicaBarrier::begin() {
 }
 
 // Keeps the first failure, and wakes the waiting replicas. The caller holds the mutex.
-void ReplicaBarrier::fail(Code code, const std::string& what, std::string_view mend) {
-  if (!failure_) failure_ = std::make_exception_ptr(Error(code, what, mend));
+void ReplicaBarrier::fail(Code code, const std::string& what, std::string_view remedy) {
+  if (!failure_) failure_ = std::make_exception_ptr(Error(code, what, remedy));
   changed_.notify_all();
 }
 
@@ -41,22 +41,22 @@ void ReplicaBarrier::check() const {
 std::string ReplicaBarrier::missing() const {
   IndexSet absent;
   for (int replica = 0; replica < size_; ++replica) {
-    if (brought_[static_cast<std::size_t>(replica)] == nullptr) absent.insert(replica);
+    if (contributions_[static_cast<std::size_t>(replica)] == nullptr) absent.insert(replica);
   }
   return text("merge_call at ", place(origin_), " for local replica ", absent.to_string(), " of ", size_);
 }
 
-// Warns and fails after the patience for missing replicas. The completion of replica 0 has no limit, because it uses
+// Warns and fails at the wait limits for missing replicas. The completion of replica 0 has no limit, because it uses
 // the other replicas' memory.
-void ReplicaBarrier::look_at_the_clock(Clock::time_point begin, bool& warned) {
+void ReplicaBarrier::check_deadline(Clock::time_point begin, bool& warned) {
   if (leading_) return;
   const auto waited = Clock::now() - begin;
-  if (patience_.warn > Duration{} && waited >= patience_.warn && !warned) {
+  if (wait_limits_.warn > Duration{} && waited >= wait_limits_.warn && !warned) {
     warned = true;
-    log_.warn(text(id(Code::stall), " waiting for ", format_duration(patience_.warn), " in ", missing()));
+    log_.warn(text(id(Code::stall), " waiting for ", format_duration(wait_limits_.warn), " in ", missing()));
   }
-  if (patience_.limit > Duration{} && waited >= patience_.limit)
-    fail(Code::stall, text("waited ", format_duration(patience_.limit), " in ", missing()),
+  if (wait_limits_.limit > Duration{} && waited >= wait_limits_.limit)
+    fail(Code::stall, text("waited ", format_duration(wait_limits_.limit), " in ", missing()),
          "check that replica; LOCKSTEP_TIMEOUT sets the limit");
 }
 
@@ -74,7 +74,7 @@ void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
       run_progress_hooks(0);
       lock.lock();
     }
-    if (!come()) look_at_the_clock(begin, warned);
+    if (!come()) check_deadline(begin, warned);
   }
   check();
 }
@@ -99,7 +99,7 @@ void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* 
          "let all replicas bring values of the same types, and the same function");
   }
   check();
-  brought_[static_cast<std::size_t>(replica)] = mine;
+  contributions_[static_cast<std::size_t>(replica)] = mine;
   ++arrived_;
   if (arrived_ == size_) {
     leading_ = true;
@@ -126,22 +126,23 @@ void ReplicaBarrier::call(Lock& lock, const Completion& completion) {
   std::exception_ptr thrown;
   lock.unlock();
   try {
-    completion(brought_);
+    completion(contributions_);
   } catch (const abi::__forced_unwind&) {
-    detail::end_with_its_thread(text("the function of merge_call at ", place(origin_)));
+    detail::terminate_with_thread(text("the function of merge_call at ", place(origin_)));
   } catch (...) {
     thrown = std::current_exception();
   }
   lock.lock();
-  std::ranges::fill(brought_, nullptr);
+  std::ranges::fill(contributions_, nullptr);
   arrived_ = 0;
   leading_ = false;
   ++rounds_;
   changed_.notify_all();
   if (!thrown) return check();
-  fail(Code::peer_failed,
-       text("the function of merge_call at ", place(origin_), ", for all replicas, threw: ", detail::what_of(thrown)),
-       "correct that function");
+  fail(
+      Code::peer_failed,
+      text("the function of merge_call at ", place(origin_), ", for all replicas, threw: ", detail::message_of(thrown)),
+      "correct that function");
   std::rethrow_exception(thrown);
 }
 

@@ -24,8 +24,8 @@ class ReplicaBarrier {
  public:
   using Completion = std::function<void(const std::vector<void*>& brought)>;
 
-  ReplicaBarrier(int size, Patience patience, Log log)
-      : size_(size), patience_(patience), log_(std::move(log)), brought_(static_cast<std::size_t>(size)) {}
+  ReplicaBarrier(int size, WaitLimits wait_limits, Log log)
+      : size_(size), wait_limits_(wait_limits), log_(std::move(log)), contributions_(static_cast<std::size_t>(size)) {}
 
   // Starts a job: no replica has arrived or left yet.
   void begin();
@@ -45,18 +45,18 @@ class ReplicaBarrier {
 
   void arrive(int replica, Origin origin, const void* kind, void* mine);
   void call(Lock& lock, const Completion& completion);
-  void fail(Code code, const std::string& what, std::string_view mend);
+  void fail(Code code, const std::string& what, std::string_view remedy);
   void check() const;
   std::string missing() const;
   void wait(Lock& lock, const std::function<bool()>& ready);
-  void look_at_the_clock(Clock::time_point begin, bool& warned);
+  void check_deadline(Clock::time_point begin, bool& warned);
 
   const int size_;
-  const Patience patience_;
+  const WaitLimits wait_limits_;
   const Log log_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<void*> brought_;  // Null for a replica that has not arrived.
+  std::vector<void*> contributions_;  // Null for a replica that has not arrived.
   int arrived_ = 0;
   int rounds_ = 0;  // Counts the rounds that are over.
   bool leading_ = false;

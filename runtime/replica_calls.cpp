@@ -32,7 +32,7 @@ class ReplicaCalls::CallGuard {
   explicit CallGuard(ReplicaCalls& calls) {
     if (is_merged(calls.strategy_) || !calls.replicas_.have_threads()) return;
     guard_.emplace(calls.replicas_, "reduce()");
-    calls.members_.mend();
+    calls.members_.restore();
   }
 
  private:
@@ -72,7 +72,7 @@ void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject&
 }
 
 // Runs the job of replica 0 in this thread, and the others in new ones.
-void ReplicaCalls::in_new_threads(const std::function<void(int)>& job) {
+void ReplicaCalls::run_in_new_threads(const std::function<void(int)>& job) {
   const int replicas = replicas_.count();
   std::vector<std::jthread> others;
   others.reserve(static_cast<std::size_t>(replicas));
@@ -81,8 +81,8 @@ void ReplicaCalls::in_new_threads(const std::function<void(int)>& job) {
   } catch (const std::system_error& error) {  // Threads that have started need not wait for the rest.
     const Error why = system_error(text("threads for the calls of ", replicas, " replicas"), error.code().value(),
                                    "raise the limit of threads (ulimit -u)");
-    for (int i = static_cast<int>(others.size()) + 1; i < replicas; ++i) members_.at(i).core()->members().refuse(why);
-    members_.at(0).core()->members().refuse(why);
+    for (int i = static_cast<int>(others.size()) + 1; i < replicas; ++i) members_.at(i).core()->member().refuse(why);
+    members_.at(0).core()->member().refuse(why);
     throw why;
   }
   job(0);
@@ -100,11 +100,11 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
       start(member, local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(local)] = std::current_exception();
-      member.core()->members().refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+      member.core()->member().refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
     }
   };
   if (is_merged(strategy_))
-    in_new_threads(run_one);  // The replicas' own threads wait for this one.
+    run_in_new_threads(run_one);  // The replicas' own threads wait for this one.
   else
     replicas_.threads().run(run_one, [](int, const std::string&) {});
   auto first = std::ranges::find_if(failures, [](const auto& each) { return each && !is_consequence(each); });
@@ -116,7 +116,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
 // see that one leave.
 void ReplicaCalls::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
   const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
-  for (int i = 0; i < replicas_.count() && !begun.empty(); ++i) members_.at(i).core()->members().refuse(why);
+  for (int i = 0; i < replicas_.count() && !begun.empty(); ++i) members_.at(i).core()->member().refuse(why);
   for (Request& each : begun) {
     try {
       each.wait(origin);

@@ -69,7 +69,7 @@ class ReplicaCalls {
   int size() const;
   // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
   void run_apart(const Start& start, Origin origin, const CallSubject& subject);
-  void in_new_threads(const std::function<void(int local)>& job);
+  void run_in_new_threads(const std::function<void(int local)>& job);
   void give_up(std::vector<Request>& begun, const char* what, Origin origin);
 
   Strategy& strategy_;

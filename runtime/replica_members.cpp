@@ -18,7 +18,7 @@ ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const Resol
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(
-      make_local_exchanges(size, options.patience, options.log));
+      make_local_exchanges(size, options.wait_limits, options.log));
   const CommunicatorOptions of_each{.order = options.order,
                                     .name = "replicas",
                                     .node_memory = options.node_memory,
@@ -58,7 +58,7 @@ void ReplicaMembers::end() noexcept {
   if (config_.uses_nccl() && communicators_.size() > 1) {
     const bool is_left = std::uncaught_exceptions() > 0;
     for (const auto& each : communicators_) {
-      if (is_left) each->core()->members().refuse(Error(Code::peer_failed, "an exception ends the strategy"));
+      if (is_left) each->core()->member().refuse(Error(Code::peer_failed, "an exception ends the strategy"));
     }
     threads_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
                   [](int, const std::string&) {});
@@ -77,17 +77,17 @@ void ReplicaMembers::make(const MakeMember& make) {
   for (const auto& each : communicators_) each->set_timeout(config_.limit());
 }
 
-void ReplicaMembers::mend() {
+void ReplicaMembers::restore() {
   if (!communicators_.empty() && !have_failed()) return;
   if (replicas_ == config_.size()) make(in_this_process(replicas_, config_.options()));
   if (communicators_.empty())
-    throw Error(Code::poisoned, text(config_.describe(), " could not be made again after a failure"),
+    throw Error(Code::already_failed, text(config_.describe(), " could not be made again after a failure"),
                 "make a new strategy");
 }
 
 void ReplicaMembers::refuse(int local, const std::string& why) {
-  at(local).core()->members().refuse(Error(Code::peer_failed, why));
-  if (leader_) leader_->core()->members().refuse(Error(Code::peer_failed, why));
+  at(local).core()->member().refuse(Error(Code::peer_failed, why));
+  if (leader_) leader_->core()->member().refuse(Error(Code::peer_failed, why));
 }
 
 }  // namespace lockstep::detail

@@ -43,8 +43,8 @@ class ReplicaMembers {
   bool have_failed() const;
 
   // Makes failed members again, if all replicas are in this process. Otherwise their next call throws that they have
-  // failed. Throws Error poisoned if they could not be made.
-  void mend();
+  // failed. Throws Error already_failed if they could not be made.
+  void restore();
   // Ends the wait of other members for a replica that has failed.
   void refuse(int local, const std::string& why);
   // Waits for unfinished GPU work, by all members together, unless an exception is in flight.

@@ -19,9 +19,9 @@ class ReplicaStorage {
   // Copies `value` to GPU number `gpu`, or to the host's memory for gpu::MemoryLocation::host.
   ReplicaStorage(const Tensor<T>& value, int gpu) : shape_(value.shape()) {
     if (gpu == gpu::MemoryLocation::host)
-      here_ = value;
+      host_part_ = value;
     else
-      there_ = DeviceVector<T>(value.span(), gpu);
+      device_part_ = DeviceVector<T>(value.span(), gpu);
     is_here_ = gpu == gpu::MemoryLocation::host;
   }
 
@@ -30,35 +30,35 @@ class ReplicaStorage {
   // True if the part is in the host's memory.
   bool is_here() const { return is_here_; }
   // Returns the memory of the part, on the host or on the GPU.
-  std::span<T> span() { return is_here_ ? here_.span() : there_.span(); }
+  std::span<T> span() { return is_here_ ? host_part_.span() : device_part_.span(); }
   // Returns a copy on the host.
   Tensor<T> value() const {
-    if (is_here_) return here_;
+    if (is_here_) return host_part_;
     Tensor<T> copy(shape_);
-    there_.copy_to(copy.span());
+    device_part_.copy_to(copy.span());
     return copy;
   }
   // Replaces the elements. The number of elements must be equal.
   void assign(const Tensor<T>& value) {
     if (is_here_)
-      copy_elements(value.data(), value.size(), here_.data());
+      copy_elements(value.data(), value.size(), host_part_.data());
     else
-      there_.copy_from(value.span());
+      device_part_.copy_from(value.span());
   }
   // Changes the part by `function(tensor)`, which runs on the host.
   template <class F>
   void change(F&& function) {
-    if (is_here_) return function(here_);
+    if (is_here_) return function(host_part_);
     Tensor<T> copy = value();
     function(copy);
-    there_.copy_from(std::as_const(copy).span());
+    device_part_.copy_from(std::as_const(copy).span());
   }
 
  private:
   TensorShape shape_;
   bool is_here_ = true;
-  Tensor<T> here_;
-  DeviceVector<T> there_;
+  Tensor<T> host_part_;
+  DeviceVector<T> device_part_;
 };
 
 }  // namespace lockstep::detail

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-std::string detail::what_of(const std::exception_ptr& cause) {
+std::string detail::message_of(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
   } catch (const std::exception& error) {
@@ -28,13 +28,13 @@ bool detail::is_consequence(const std::exception_ptr& cause) {
   try {
     std::rethrow_exception(cause);
   } catch (const Error& error) {
-    return error.code() == Code::peer_failed || error.code() == Code::poisoned;
+    return error.code() == Code::peer_failed || error.code() == Code::already_failed;
   } catch (...) {
     return false;
   }
 }
 
-void detail::end_with_its_thread(const std::string& where) noexcept {
+void detail::terminate_with_thread(const std::string& where) noexcept {
   const auto refuse = [&] {
     throw Error(Code::usage, text("a thread was ended in ", where, ", by pthread_exit or pthread_cancel"),
                 "let the function return, or throw an exception");
@@ -65,7 +65,7 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 }  // namespace
 
 ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
-    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::what_of(cause)),
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::message_of(cause)),
             can_go_on ? "the others were cancelled; the strategy can be used again"
                       : "the others were cancelled, on all processes; make a new strategy"),
       replica_(replica),
@@ -106,23 +106,23 @@ void ReplicaThreads::work(int replica) {
   for (std::uint32_t done = 0;; ++done) {
     wait_while(jobs_, done, spins_);
     if (over_) return;
-    do_one(replica);
+    run_replica(replica);
     if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
   }
 }
 
-void ReplicaThreads::do_one(int replica) noexcept {
+void ReplicaThreads::run_replica(int replica) noexcept {
   try {
     (*job_)(replica);
   } catch (const abi::__forced_unwind&) {
-    detail::end_with_its_thread(text("the function of replica ", replica, " of this process"));
+    detail::terminate_with_thread(text("the function of replica ", replica, " of this process"));
   } catch (...) {
     const std::exception_ptr cause = std::current_exception();
     {
       const std::lock_guard lock(mutex_);
       thrown_.push_back({replica, cause});
     }
-    (*failure_handler_)(replica, detail::what_of(cause));
+    (*failure_handler_)(replica, detail::message_of(cause));
   }
 }
 
@@ -134,7 +134,7 @@ std::vector<ReplicaThreads::ReplicaFailure> ReplicaThreads::run(const ReplicaFun
   busy_.store(size_ - 1, std::memory_order_relaxed);
   jobs_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) jobs_.notify_all();
-  do_one(0);
+  run_replica(0);
   for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
     wait_while(busy_, left, spins_);
   return std::exchange(thrown_, {});

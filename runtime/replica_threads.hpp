@@ -16,12 +16,12 @@ namespace lockstep {
 
 namespace detail {
 // Returns the text of an exception of any type.
-std::string what_of(const std::exception_ptr& cause);
+std::string message_of(const std::exception_ptr& cause);
 // True if the exception only reports another replica's failure.
 bool is_consequence(const std::exception_ptr& cause);
 // Ends the process with an Error usage. A thread that pthread_exit or pthread_cancel ends inside a function of
 // Lockstep's cannot be kept, and others would wait for it.
-[[noreturn]] void end_with_its_thread(const std::string& where) noexcept;
+[[noreturn]] void terminate_with_thread(const std::string& where) noexcept;
 }  // namespace detail
 
 // Owns the threads. Only one thread at a time may call run().
@@ -50,7 +50,7 @@ class ReplicaThreads {
  private:
   void dismiss();
   void work(int replica);
-  void do_one(int replica) noexcept;
+  void run_replica(int replica) noexcept;
 
   const std::vector<int>& cpus_of(int replica) const;
 

@@ -48,9 +48,9 @@ void detail::StrategyState::begin(int count, int first, int size, const MakeMemb
 }
 
 void detail::StrategyState::begin_here(int count) {
-  if (count < 1 || count > most_here)
+  if (count < 1 || count > max_local_replicas)
     throw Error(Code::usage, text("a ", config.name(), " with ", count, " replicas"),
-                text("there can be 1 to ", most_here));
+                text("there can be 1 to ", max_local_replicas));
   // A single replica needs no part of the machine, so the machine is not read.
   if (config.options().pin && count > 1) return begin_here(placements_for(count));
   place({}, count);
@@ -79,7 +79,7 @@ Strategy::~Strategy() {
 void Strategy::run_job(const std::function<void(int)>& job) {
   detail::require_cross_replica(*this, "run");
   const detail::LocalReplicas::RunGuard guard(state_->replicas, "run()");
-  state_->members.mend();
+  state_->members.restore();
   const auto handle_failure = [&](int local, const std::string& what) {
     const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
     state_->replicas.cancel(why);
@@ -88,7 +88,7 @@ void Strategy::run_job(const std::function<void(int)>& job) {
   const Failures failures = state_->replicas.run(job, handle_failure);
   if (!failures.empty()) throw_first(*this, failures);
   if (state_->members.have_failed())
-    throw Error(Code::poisoned, text("a collective of a run of ", describe(), " failed, and no replica said so"),
+    throw Error(Code::already_failed, text("a collective of a run of ", describe(), " failed, and no replica said so"),
                 "let its error out of the replica's function, and wait for every request");
 }
 

@@ -192,7 +192,7 @@ class MirroredStrategy final : public Strategy {
   explicit MirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
-  void say_devices();
+  void log_devices();
 };
 
 // Runs one replica for each rank of a session, or several as threads of its process. Each rank chooses its own number.
@@ -213,7 +213,7 @@ class MultiWorkerMirroredStrategy final : public Strategy {
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
   std::unique_ptr<Communicator> of_ranks(Session& session, const char* name);
   bool wants_leader();
-  void say_devices(const Session& session);
+  void log_devices(const Session& session);
 };
 
 // Runs the only replica of a program.
@@ -237,7 +237,7 @@ class CentralStorageStrategy final : public Strategy {
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
-  void say_devices();
+  void log_devices();
   VariablePlacement variable_placement() const override {
     return num_local_replicas() > 1 ? VariablePlacement::central : VariablePlacement::plain;
   }

@@ -11,7 +11,7 @@ namespace lockstep::detail {
 ResolvedOptions resolved_options_here(const StrategyOptions& options) {
   const Settings settings = Settings::from_environment();
   return {.order = options.order,
-          .patience = options.patience.value_or(Patience{settings.stall_warn(), settings.timeout()}),
+          .wait_limits = options.wait_limits.value_or(WaitLimits{settings.stall_warn(), settings.timeout()}),
           .log = options.log.value_or(Log(settings.log_level())),
           .algorithm = settings.algorithm(),
           .node_memory = settings.node_memory(),

@@ -14,7 +14,7 @@ namespace lockstep::detail {
 // Holds the options, with all defaults filled in.
 struct ResolvedOptions {
   Order order = Order::reproducible;
-  Patience patience = {};
+  WaitLimits wait_limits = {};
   Log log = Log();
   std::string algorithm = {};
   bool node_memory = true;
@@ -54,7 +54,7 @@ class StrategyConfig {
   CommunicationOptions communication_with(const CommunicationOptions& call);
   // Returns the time limit of calls that have none of their own.
   Duration limit() const {
-    return options_.communication.timeout > Duration{} ? options_.communication.timeout : options_.patience.limit;
+    return options_.communication.timeout > Duration{} ? options_.communication.timeout : options_.wait_limits.limit;
   }
   // True if the program gave cross-device operations of its own, which then combine all values.
   bool has_own_ops() const { return options_.ops != nullptr; }

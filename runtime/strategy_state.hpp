@@ -21,7 +21,7 @@ namespace lockstep::detail {
 // storage, because the other replicas still run.
 struct StrategyState {
   using MakeMember = ReplicaMembers::MakeMember;
-  static constexpr int most_here = 256;  // Limits the replicas of one process.
+  static constexpr int max_local_replicas = 256;  // Limits the replicas of one process.
 
   StrategyState(Strategy& strategy, std::string name, ResolvedOptions options);
   static StrategyState& of(const Strategy& strategy) { return *strategy.state_; }

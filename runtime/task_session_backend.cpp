@@ -40,7 +40,7 @@ class TaskSessionBackend final : public SessionBackend {
     server_->wait_for_workers({settings.stall_warn(), settings.timeout()});
   }
 
-  std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) override {
+  std::unique_ptr<Exchange> exchange(WaitLimits wait_limits, const Log& log) override {
     RpcExchangeOptions options{.key = key_, .label = label_, .look = {}};
     if (rank_ == 0) {
       options.look = [weak = std::weak_ptr<const Server>(server_)]() -> std::optional<std::string> {
@@ -48,7 +48,7 @@ class TaskSessionBackend final : public SessionBackend {
         return server ? server->gone_worker() : std::nullopt;
       };
     }
-    return rpc_exchange(exchange_address(), "tasks", rank_, size_, patience, log, options);
+    return rpc_exchange(exchange_address(), "tasks", rank_, size_, wait_limits, log, options);
   }
 
   std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) override {
@@ -59,7 +59,7 @@ class TaskSessionBackend final : public SessionBackend {
     std::vector<std::unique_ptr<Exchange>> exchanges;
     exchanges.reserve(static_cast<std::size_t>(mine));
     for (int thread = 0; thread < mine; ++thread)
-      exchanges.push_back(rpc_exchange(exchange_address(), name, before + thread, all, processes.patience(),
+      exchanges.push_back(rpc_exchange(exchange_address(), name, before + thread, all, processes.wait_limits(),
                                        processes.log(),
                                        {.key = key_, .label = text("a replica of ", label_), .look = {}}));
     return exchanges;

@@ -60,8 +60,8 @@ class VariableBase {
   void check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element, Origin origin) const;
 
  private:
-  void say_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
-                      const std::vector<std::uint64_t>& digests, Origin origin) const;
+  void throw_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
+                        const std::vector<std::uint64_t>& digests, Origin origin) const;
 
   std::weak_ptr<const Strategy*> here_;
   Strategy* strategy_;

@@ -59,8 +59,8 @@ std::string VariableRules::quoted() const { return text("variable '", printable(
 VariableRules::VariableRules(VariableOptions options, Strategy::VariablePlacement placement, bool has_fractions,
                              bool adds)
     : options_(std::move(options)), placement_(placement) {
-  const auto refuse = [&](const std::string& what, std::string_view mend) {
-    throw Error(Code::usage, text(quoted(), ": ", what), mend);
+  const auto refuse = [&](const std::string& what, std::string_view remedy) {
+    throw Error(Code::usage, text(quoted(), ": ", what), remedy);
   };
   const auto mode = static_cast<unsigned>(options_.synchronization);
   const auto aggregation = static_cast<unsigned>(options_.aggregation);
@@ -111,8 +111,8 @@ void VariableRules::refuse_change_for_all(std::string_view call) const {
 
 // Refuses scatter calls whose result the aggregation would not define.
 void VariableRules::check_scatter(std::string_view call, bool only_of_one, bool in_one_of_several) const {
-  const auto refuse = [&](const std::string& why, std::string_view mend) {
-    throw Error(Code::usage, text(call, " of ", quoted(), ": ", why), mend);
+  const auto refuse = [&](const std::string& why, std::string_view remedy) {
+    throw Error(Code::usage, text(call, " of ", quoted(), ": ", why), remedy);
   };
   if (is_on_read()) refuse("it is synchronised on read", "use assign, or local() in a replica");
   const bool adds_up = options_.aggregation == Aggregation::sum || options_.aggregation == Aggregation::mean;

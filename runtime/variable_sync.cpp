@@ -62,12 +62,12 @@ void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& par
   for (const auto& part : parts) mine.push_back({digest(part)});
   const std::vector<std::uint64_t> digests = ReplicaCalls::of(strategy()).values_of_all(mine, origin, subject());
   if (std::ranges::count(digests, digests.front()) == size_) return;
-  say_difference(parts, element, digests, origin);
+  throw_difference(parts, element, digests, origin);
 }
 
 // Throws Error out_of_sync. It compares each part with that of a replica from the largest equal group.
-void VariableBase::say_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
-                                  const std::vector<std::uint64_t>& digests, Origin origin) const {
+void VariableBase::throw_difference(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
+                                    const std::vector<std::uint64_t>& digests, Origin origin) const {
   const int good = one_of_most(digests);
   std::vector<std::vector<std::byte>> theirs;
   theirs.reserve(parts.size());

@@ -20,8 +20,8 @@ constexpr std::int64_t most_members = 1 << 20;
 
 constexpr std::string_view example = "write it like \"4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)\"";
 
-[[noreturn]] void refuse(std::string_view what, std::string_view mend = example) {
-  throw Error(Code::bad_description, what, mend);
+[[noreturn]] void refuse(std::string_view what, std::string_view remedy = example) {
+  throw Error(Code::bad_description, what, remedy);
 }
 
 int parse_count(std::string_view digits, std::string_view what, int most) {

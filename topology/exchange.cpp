@@ -14,9 +14,9 @@ namespace lockstep {
 // Pauses without a lock. A thread that waited for it alone would keep the others of its exchange from choosing, and
 // hold the locks that they need.
 void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const {
-  if (patience_.limit > Duration{} && std::chrono::steady_clock::now() - since > patience_.limit)
+  if (wait_limits_.limit > Duration{} && std::chrono::steady_clock::now() - since > wait_limits_.limit)
     throw Error(Code::stall,
-                text("waited ", format_duration(patience_.limit), " for other threads that split exchanges"),
+                text("waited ", format_duration(wait_limits_.limit), " for other threads that split exchanges"),
                 "check those threads; LOCKSTEP_TIMEOUT sets the limit");
   std::mt19937_64 random(seed() + attempt);
   constexpr unsigned longest = 5000;  // microseconds of a pause; a guess
@@ -24,10 +24,11 @@ void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_
   std::this_thread::sleep_for(std::chrono::microseconds(random() % most));
 }
 
-std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience) {
+std::vector<Bytes> Exchange::all_gather(std::string_view what, std::span<const std::byte> mine,
+                                        WaitLimits wait_limits) {
   refuse_if_failed();
   try {
-    return gather_all(what, mine, patience);
+    return gather_all(what, mine, wait_limits);
   } catch (const std::exception& error) {
     failure_ = error.what();
     throw;
@@ -49,10 +50,10 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
   const auto begin = std::chrono::steady_clock::now();
   // Gives the rest the remaining time of one call. Nobody comes late any more, unless something is wrong.
   const auto rest = [&] {
-    Patience patience = patience_;
+    WaitLimits wait_limits = wait_limits_;
     const auto gone = std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now() - begin);
-    if (patience.limit > Duration{}) patience.limit = std::max(patience.limit / 4, patience.limit - gone);
-    return patience;
+    if (wait_limits.limit > Duration{}) wait_limits.limit = std::max(wait_limits.limit / 4, wait_limits.limit - gone);
+    return wait_limits;
   };
   barrier("split");  // all come before any takes the lock, so that no holder waits for a late member
   for (unsigned attempt = 0;; ++attempt) {
@@ -122,7 +123,7 @@ void Exchange::fail(std::string_view why) {
 
 void Exchange::refuse_if_failed() const {
   if (failure_.empty()) return;
-  throw Error(Code::poisoned, text("this exchange failed earlier: ", failure_),
+  throw Error(Code::already_failed, text("this exchange failed earlier: ", failure_),
               "make a new session, or end the program");
 }
 

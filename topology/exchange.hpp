@@ -19,7 +19,7 @@ namespace lockstep {
 
 // Limits a wait: after `warn` a warning names the missing members, after `limit` the wait is an error. Zero is
 // never.
-struct Patience {
+struct WaitLimits {
   Duration warn = std::chrono::seconds(10);
   Duration limit = std::chrono::seconds(300);
 };
@@ -29,8 +29,8 @@ struct Patience {
 class Exchange {
  public:
   // Sets this member's number among `size` members. Lines about missing members go to `log`.
-  Exchange(int rank, int size, Patience patience, Log log)
-      : rank_(rank), size_(size), patience_(patience), log_(std::move(log)) {}
+  Exchange(int rank, int size, WaitLimits wait_limits, Log log)
+      : rank_(rank), size_(size), wait_limits_(wait_limits), log_(std::move(log)) {}
   virtual ~Exchange() = default;
   Exchange(const Exchange&) = delete;
   Exchange& operator=(const Exchange&) = delete;
@@ -38,10 +38,10 @@ class Exchange {
   // Return this member's rank, the number of members, the time limits, and the log.
   int rank() const { return rank_; }
   int size() const { return size_; }
-  const Patience& patience() const { return patience_; }
+  const WaitLimits& wait_limits() const { return wait_limits_; }
   const Log& log() const { return log_; }
 
-  // True after an error in a call, or after fail(). Every later call is then refused with Error poisoned.
+  // True after an error in a call, or after fail(). Every later call is then refused with Error already_failed.
   bool failed() const { return !failure_.empty(); }
 
   // Returns the bytes of all members, by rank; lengths may differ. The first argument names the call for people
@@ -49,9 +49,9 @@ class Exchange {
   // come are named: in a warning first, then in an Error stall. After an error the exchange refuses every later
   // call.
   std::vector<Bytes> all_gather(std::string_view what, std::span<const std::byte> mine) {
-    return all_gather(what, mine, patience_);
+    return all_gather(what, mine, wait_limits_);
   }
-  std::vector<Bytes> all_gather(std::string_view what, std::span<const std::byte> mine, Patience patience);
+  std::vector<Bytes> all_gather(std::string_view what, std::span<const std::byte> mine, WaitLimits wait_limits);
 
   // Returns when all members have called it. Throws as all_gather() does.
   void barrier(std::string_view what) { all_gather(what, {}); }
@@ -77,7 +77,8 @@ class Exchange {
 
  protected:
   // Does the work of all_gather(). An error that it throws makes the exchange fail.
-  virtual std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) = 0;
+  virtual std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine,
+                                        WaitLimits wait_limits) = 0;
   // Tells all other members that this one failed, in this sentence, without waiting for an answer.
   virtual void tell_failure(std::string_view why) = 0;
   // Makes the exchange of `ranks`, which are ranks of this exchange in the order of the new one. `used` holds the
@@ -108,7 +109,7 @@ class Exchange {
 
   int rank_;
   int size_;
-  Patience patience_;
+  WaitLimits wait_limits_;
   Log log_;
   std::string failure_;  // the reason for refusing later calls; empty: none
 };

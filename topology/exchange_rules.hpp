@@ -19,8 +19,8 @@ inline constexpr std::string_view member_remedy = "see that rank's own error";
 inline constexpr std::string_view process_remedy = "see that process's own error";
 
 // True if a wait warns before its limit.
-inline bool warns_first(const Patience& patience) {
-  return patience.warn > Duration{} && (patience.limit == Duration{} || patience.warn < patience.limit);
+inline bool warns_first(const WaitLimits& wait_limits) {
+  return wait_limits.warn > Duration{} && (wait_limits.limit == Duration{} || wait_limits.warn < wait_limits.limit);
 }
 
 // Returns the ranks below `size` for which `has_come` is false.

@@ -22,14 +22,16 @@ class ThreadRendezvous {
  public:
   explicit ThreadRendezvous(int size) : size_(size), blocks_(static_cast<std::size_t>(size)) {}
 
-  std::vector<Bytes> meet(Exchange& who, std::string_view what, std::span<const std::byte> mine, Patience patience);
+  std::vector<Bytes> meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
+                          WaitLimits wait_limits);
   void fail(std::string_view why);
   std::optional<std::string> failure();
   std::shared_ptr<ThreadRendezvous> side_rendezvous(const std::vector<int>& ranks);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  void wait(Lock& lock, Exchange& who, std::string_view what, Patience patience, const std::function<bool()>& done);
+  void wait(Lock& lock, Exchange& who, std::string_view what, WaitLimits wait_limits,
+            const std::function<bool()>& done);
   std::string missing(std::string_view what) const;
   void fail_locked(const Error& error);
   void check_failure(Lock& lock) const;
@@ -79,7 +81,7 @@ std::optional<std::string> ThreadRendezvous::failure() {
 }
 
 // Waits until `done()`, with a warning and a limit. Meanwhile it drives the calls that this thread has under way.
-void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Patience patience,
+void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, WaitLimits wait_limits,
                             const std::function<bool()>& done) {
   const auto begin = std::chrono::steady_clock::now();
   const auto ready = [&] { return done() || failure_ != nullptr; };
@@ -98,22 +100,22 @@ void ThreadRendezvous::wait(Lock& lock, Exchange& who, std::string_view what, Pa
     return true;
   };
   bool came = false;
-  if (exchange_rules::warns_first(patience)) {
-    came = wait_until(patience.warn);
-    if (!came) who.log().warn(exchange_rules::stall_warning(patience.warn, missing(what)));
+  if (exchange_rules::warns_first(wait_limits)) {
+    came = wait_until(wait_limits.warn);
+    if (!came) who.log().warn(exchange_rules::stall_warning(wait_limits.warn, missing(what)));
   }
-  if (!came && patience.limit > Duration{} && !wait_until(patience.limit))
-    fail_locked(exchange_rules::stall(patience.limit, missing(what)));
+  if (!came && wait_limits.limit > Duration{} && !wait_until(wait_limits.limit))
+    fail_locked(exchange_rules::stall(wait_limits.limit, missing(what)));
   wait_until(std::nullopt);
   check_failure(lock);
 }
 
 // Runs one round: waits until all have read the last round, adds this thread's block, waits for all, and reads.
 std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, std::span<const std::byte> mine,
-                                          Patience patience) {
+                                          WaitLimits wait_limits) {
   Lock lock(mutex_);
   check_failure(lock);
-  wait(lock, who, what, patience, [&] { return readers_ == 0; });
+  wait(lock, who, what, wait_limits, [&] { return readers_ == 0; });
   if (arrived_.empty()) {
     what_ = what;
     who_first_ = who.rank();
@@ -127,7 +129,7 @@ std::vector<Bytes> ThreadRendezvous::meet(Exchange& who, std::string_view what, 
     readers_ = size_;
     changed_.notify_all();
   } else {
-    wait(lock, who, what, patience, [&] { return readers_ > 0; });
+    wait(lock, who, what, wait_limits, [&] { return readers_ > 0; });
   }
   auto all = blocks_;
   if (--readers_ == 0) {
@@ -150,14 +152,15 @@ std::shared_ptr<ThreadRendezvous> ThreadRendezvous::side_rendezvous(const std::v
 // Is one thread's end of a rendezvous, which all ends own together.
 class LocalExchange final : public Exchange {
  public:
-  LocalExchange(std::shared_ptr<ThreadRendezvous> rendezvous, int rank, int size, Patience patience, Log log)
-      : Exchange(rank, size, patience, std::move(log)), rendezvous_(std::move(rendezvous)) {}
+  LocalExchange(std::shared_ptr<ThreadRendezvous> rendezvous, int rank, int size, WaitLimits wait_limits, Log log)
+      : Exchange(rank, size, wait_limits, std::move(log)), rendezvous_(std::move(rendezvous)) {}
 
   std::optional<std::string> known_loss() override { return rendezvous_->failure(); }
 
  private:
-  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
-    return rendezvous_->meet(*this, what, mine, patience);
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine,
+                                WaitLimits wait_limits) override {
+    return rendezvous_->meet(*this, what, mine, wait_limits);
   }
   void tell_failure(std::string_view why) override { rendezvous_->fail(why); }
   Bytes channels_in_use() override { return {}; }
@@ -165,7 +168,7 @@ class LocalExchange final : public Exchange {
     int index = 0;
     while (ranks.at(static_cast<std::size_t>(index)) != rank()) ++index;
     return std::make_unique<LocalExchange>(rendezvous_->side_rendezvous(ranks), index, static_cast<int>(ranks.size()),
-                                           patience(), log());
+                                           wait_limits(), log());
   }
 
   std::shared_ptr<ThreadRendezvous> rendezvous_;
@@ -173,20 +176,20 @@ class LocalExchange final : public Exchange {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, Patience patience, const Log& log) {
+std::vector<std::unique_ptr<Exchange>> make_local_exchanges(int size, WaitLimits wait_limits, const Log& log) {
   if (size < 1) throw Error(Code::usage, text("an exchange among ", size, " members"), "give at least 1");
   auto rendezvous = std::make_shared<ThreadRendezvous>(size);
   std::vector<std::unique_ptr<Exchange>> all;
   all.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
-    all.push_back(std::make_unique<LocalExchange>(rendezvous, rank, size, patience,
+    all.push_back(std::make_unique<LocalExchange>(rendezvous, rank, size, wait_limits,
                                                   log.speaking_as(text("rank ", rank, " of ", size))));
   }
   return all;
 }
 
-void run_local(int size, const std::function<void(Exchange&)>& body, Patience patience, const Log& log) {
-  const auto exchanges = make_local_exchanges(size, patience, log);
+void run_local(int size, const std::function<void(Exchange&)>& body, WaitLimits wait_limits, const Log& log) {
+  const auto exchanges = make_local_exchanges(size, wait_limits, log);
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;

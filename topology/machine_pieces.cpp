@@ -149,8 +149,8 @@ IndexSet near(const MachineShape& machine, const IndexSet& allowed, const std::s
 
 }  // namespace
 
-std::vector<MachinePiece> divide_near(const MachineShape& machine, const IndexSet& allowed,
-                                      const std::vector<std::string>& gpus) {
+std::vector<MachinePiece> divide_by_device(const MachineShape& machine, const IndexSet& allowed,
+                                           const std::vector<std::string>& gpus) {
   std::vector<IndexSet> places;
   places.reserve(gpus.size());
   for (const std::string& each : gpus) places.push_back(near(machine, allowed, each));

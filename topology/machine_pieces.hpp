@@ -24,7 +24,7 @@ std::vector<MachinePiece> divide(const MachineShape& machine, const IndexSet& al
 // Returns a piece for each of these GPUs, which are given by their places on the PCI bus. It lies in the GPU's NUMA
 // node, or its package; GPUs of one place share it out. A piece is empty if the machine does not know the GPU, or
 // nothing is allowed there.
-std::vector<MachinePiece> divide_near(const MachineShape& machine, const IndexSet& allowed,
-                                      const std::vector<std::string>& gpus);
+std::vector<MachinePiece> divide_by_device(const MachineShape& machine, const IndexSet& allowed,
+                                           const std::vector<std::string>& gpus);
 
 }  // namespace lockstep

@@ -39,8 +39,8 @@ class RackParser {
   Racks racks;
 
  private:
-  [[noreturn]] void refuse(std::string_view what, std::string_view mend) const {
-    throw Error(Code::bad_setting, text(where_, line_ > 0 ? text(':', line_) : std::string(), ": ", what), mend);
+  [[noreturn]] void refuse(std::string_view what, std::string_view remedy) const {
+    throw Error(Code::bad_setting, text(where_, line_ > 0 ? text(':', line_) : std::string(), ": ", what), remedy);
   }
 
   // True for words joined by "/", which name the levels of racks.

@@ -197,11 +197,11 @@ std::vector<int> nearest_devices(const SharedUnits& units, const std::vector<Dev
 
 }  // namespace
 
-std::vector<int> Topology::near_gpus(int rank) const {
+std::vector<int> Topology::closest_gpus(int rank) const {
   return nearest_devices(shared_units_of(rank), machine_of(rank).gpus, place_of(rank).gpus);
 }
 
-std::vector<int> Topology::near_nics(int rank) const {
+std::vector<int> Topology::closest_nics(int rank) const {
   const auto& nics = machine_of(rank).nics;
   std::vector<int> all(nics.size());
   std::iota(all.begin(), all.end(), 0);

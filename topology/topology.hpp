@@ -101,8 +101,8 @@ class Topology {
   // Returns the way between GPUs of two members. They are positions in the machines' gpus.
   GpuLink gpu_link(int a, int gpu_of_a, int b, int gpu_of_b) const;
   // Return the devices nearest to the member: of the GPUs that it sees, and of all interfaces of its node.
-  std::vector<int> near_gpus(int rank) const;
-  std::vector<int> near_nics(int rank) const;
+  std::vector<int> closest_gpus(int rank) const;
+  std::vector<int> closest_nics(int rank) const;
 
   // Returns the members that compete for one core, at the most crowded place of the node. It is 1 if each has its
   // own core, 8 if eight are bound to one. A quota counts for all members of the node that have the same.
@@ -112,7 +112,7 @@ class Topology {
   // job has its own.
   struct Network {
     double latency_us = 0;          // time of a small message, one way; 0: not measured
-    double near_us = 0;             // the same within a node; 0: not measured, or no node has two members
+    double node_latency_us = 0;     // the same within a node; 0: not measured, or no node has two members
     double bytes_per_us = 0;        // from one node to another, by one connection or one per rail
     double flow_bytes_per_us = 0;   // rate of one connection; 0: not measured
     double short_bytes_per_us = 0;  // rate of a short message, which may get through faster; 0: not measured

@@ -16,7 +16,7 @@ namespace lockstep::bench {
 // Watches the calls of MPI. Construction starts the watching thread if there is a limit; destruction ends it.
 class MpiCallWatchdog {
  public:
-  MpiCallWatchdog(Patience patience, Log log);
+  MpiCallWatchdog(WaitLimits wait_limits, Log log);
   ~MpiCallWatchdog();
   MpiCallWatchdog(const MpiCallWatchdog&) = delete;
   MpiCallWatchdog& operator=(const MpiCallWatchdog&) = delete;
@@ -27,7 +27,7 @@ class MpiCallWatchdog {
  private:
   void run();
 
-  Patience patience_;
+  WaitLimits wait_limits_;
   Log log_;
   std::atomic<unsigned> count_ = 0;  // odd: inside a call
   std::mutex mutex_;

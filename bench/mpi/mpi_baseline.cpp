@@ -100,25 +100,28 @@ struct MpiCallArguments {
   int size;
   bool in_place;
   // The following are for unequal forms.
-  std::vector<int> gives;
-  std::vector<int> gives_at;
-  std::vector<int> takes;
-  std::vector<int> takes_at;
+  std::vector<int> send_counts;
+  std::vector<int> send_offsets;
+  std::vector<int> receive_counts;
+  std::vector<int> receive_offsets;
 };
 
 int call_unequal(const MpiCallArguments& w, MPI_Comm comm) {
   switch (w.collective) {
     case Collective::reduce_scatter_v:
-      return MPI_Reduce_scatter(w.in, w.out, w.gives.data(), w.type, w.op, comm);
+      return MPI_Reduce_scatter(w.in, w.out, w.send_counts.data(), w.type, w.op, comm);
     case Collective::all_gather_v:
-      return MPI_Allgatherv(w.in, w.in_count, w.type, w.out, w.takes.data(), w.takes_at.data(), w.type, comm);
+      return MPI_Allgatherv(w.in, w.in_count, w.type, w.out, w.receive_counts.data(), w.receive_offsets.data(), w.type,
+                            comm);
     case Collective::gather_v:
-      return MPI_Gatherv(w.in, w.in_count, w.type, w.out, w.takes.data(), w.takes_at.data(), w.type, w.root, comm);
+      return MPI_Gatherv(w.in, w.in_count, w.type, w.out, w.receive_counts.data(), w.receive_offsets.data(), w.type,
+                         w.root, comm);
     case Collective::scatter_v:
-      return MPI_Scatterv(w.in, w.gives.data(), w.gives_at.data(), w.type, w.out, w.out_count, w.type, w.root, comm);
+      return MPI_Scatterv(w.in, w.send_counts.data(), w.send_offsets.data(), w.type, w.out, w.out_count, w.type, w.root,
+                          comm);
     default:
-      return MPI_Alltoallv(w.in, w.gives.data(), w.gives_at.data(), w.type, w.out, w.takes.data(), w.takes_at.data(),
-                           w.type, comm);
+      return MPI_Alltoallv(w.in, w.send_counts.data(), w.send_offsets.data(), w.type, w.out, w.receive_counts.data(),
+                           w.receive_offsets.data(), w.type, comm);
   }
 }
 
@@ -179,12 +182,12 @@ std::optional<MpiCallArguments> words_of(const Subject& subject, Buffers& buffer
                          .rank = 0,
                          .size = 1,
                          .in_place = subject.in_place,
-                         .gives = ints(buffers.gives()),
-                         .gives_at = {},
-                         .takes = ints(buffers.takes()),
-                         .takes_at = {}};
-  words.gives_at = starts(words.gives);
-  words.takes_at = starts(words.takes);
+                         .send_counts = ints(buffers.send_counts()),
+                         .send_offsets = {},
+                         .receive_counts = ints(buffers.receive_counts()),
+                         .receive_offsets = {}};
+  words.send_offsets = starts(words.send_counts);
+  words.receive_offsets = starts(words.receive_counts);
   check_mpi(MPI_Comm_rank(comm, &words.rank));
   check_mpi(MPI_Comm_size(comm, &words.size));
   return words;
@@ -299,7 +302,7 @@ void make_yield(BenchCandidate& candidate, std::optional<bool> yields) {
 }  // namespace
 
 struct MpiBaseline::Parts {
-  Parts(Patience patience, Log log, bool shares) : watchdog(patience, std::move(log)), shares_cores(shares) {}
+  Parts(WaitLimits wait_limits, Log log, bool shares) : watchdog(wait_limits, std::move(log)), shares_cores(shares) {}
   MpiCallWatchdog watchdog;
   bool shares_cores;
   MPI_Comm comm = MPI_COMM_NULL;
@@ -308,8 +311,8 @@ struct MpiBaseline::Parts {
 
 void MpiBaseline::prepare_for_best() { prepare_for_forcing(); }
 
-MpiBaseline::MpiBaseline(Patience patience, Log log, bool shares_cores)
-    : parts_(std::make_unique<Parts>(patience, std::move(log), shares_cores)) {
+MpiBaseline::MpiBaseline(WaitLimits wait_limits, Log log, bool shares_cores)
+    : parts_(std::make_unique<Parts>(wait_limits, std::move(log), shares_cores)) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &parts_->comm));
   check_mpi(MPI_Comm_set_errhandler(parts_->comm, MPI_ERRORS_RETURN));
 }

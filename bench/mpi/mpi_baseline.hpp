@@ -20,7 +20,7 @@ class MpiBaseline {
   // All members construct it while MPI is running. A call of MPI that does not return ends the process. `shares_cores`
   // means more ranks than cores, which the launcher may not know. MPI is then told to yield, unless the environment
   // says otherwise.
-  MpiBaseline(Patience patience, Log log, bool shares_cores = false);
+  MpiBaseline(WaitLimits wait_limits, Log log, bool shares_cores = false);
   ~MpiBaseline();
   MpiBaseline(const MpiBaseline&) = delete;
   MpiBaseline& operator=(const MpiBaseline&) = delete;

@@ -103,7 +103,7 @@ Cost cost_of_balanced_halving(const Shape& shape) {
 namespace {
 
 Schedule balanced_halving_reduce_scatter(const Shape& shape) {
-  const Blocks blocks = packed(shape.gives);
+  const Blocks blocks = packed(shape.input_blocks);
   const int me = shape.index;
   const Slice own = output(0, blocks.count(me));
   ScheduleBuilder halving;
@@ -111,7 +111,7 @@ Schedule balanced_halving_reduce_scatter(const Shape& shape) {
   const HalvingSteps steps = balanced_steps(me, blocks);
   std::size_t begin = blocks.total();
   std::size_t end = 0;
-  for (const HalvingTransfer& part : steps.front().takes) {
+  for (const HalvingTransfer& part : steps.front().kept_ranges) {
     begin = std::min(begin, part.range.offset);
     end = std::max(end, part.range.offset + part.range.count);
   }
@@ -124,17 +124,17 @@ Schedule balanced_halving_reduce_scatter(const Shape& shape) {
     halving.copy(own, sum);
   else
     halving.send(held, sum).receive(balanced_member(me, shape.size), own);
-  return with_packed_input(halving.done(), shape.gives);
+  return with_packed_input(halving.done(), shape.input_blocks);
 }
 
 // Each member gives away all but one block, and then sends that to its member unless it is its own.
 Cost cost_of_reduce_scatter(const Shape& shape) {
-  const std::size_t all = shape.gives.total();
+  const std::size_t all = shape.input_blocks.total();
   const bool moves = shape.size > 2;
   Cost cost{static_cast<std::size_t>(doublings(shape.size)) + (moves ? 1 : 0),
-            moves ? all : all - shape.gives.smallest(), static_cast<std::size_t>(shape.size - 1) * all};
+            moves ? all : all - shape.input_blocks.smallest(), static_cast<std::size_t>(shape.size - 1) * all};
   for (int block = 0; block < shape.size; ++block) {
-    if (balanced_block(block, shape.size) != block) cost.sent_total += shape.gives.count(block);
+    if (balanced_block(block, shape.size) != block) cost.sent_total += shape.input_blocks.count(block);
   }
   return cost;
 }

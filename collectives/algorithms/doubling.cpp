@@ -88,19 +88,19 @@ Schedule rabenseifner_all_reduce(const Shape& shape) {
 
 // A member that works for a pair holds the sum of the whole input before it is halved; others begin with their half.
 Schedule halving_reduce_scatter(const Shape& shape) {
-  const Blocks blocks = packed(shape.gives);
+  const Blocks blocks = packed(shape.input_blocks);
   const int me = shape.index;
   const Slice own = output(0, blocks.count(me));
-  if (shape.size == 1) return with_packed_input(copy_of_input(own), shape.gives);
+  if (shape.size == 1) return with_packed_input(copy_of_input(own), shape.input_blocks);
   const Folding folding(shape.size);
   const int pair = folded_with(me);
   ScheduleBuilder halving;
   if (!folding.works(me)) {
     halving.round().send(pair, input(0, blocks.total())).round().receive(pair, own);
-    return with_packed_input(halving.done(), shape.gives);
+    return with_packed_input(halving.done(), shape.input_blocks);
   }
   const HalvingSteps steps = folding.steps(me, blocks);
-  const Slice half = steps.front().takes.front().range;
+  const Slice half = steps.front().kept_ranges.front().range;
   PlacedBuffer from{Space::input};
   PlacedBuffer sums{Space::scratch, half.offset};
   std::size_t incoming = half.count;
@@ -113,7 +113,7 @@ Schedule halving_reduce_scatter(const Shape& shape) {
   reduce_by_halves(halving, steps, me, from, sums, incoming);
   halving.round().copy(own, sums.at(blocks.slice(Space::output, me)));
   if (folding.is_paired(me)) halving.send(pair, sums.at(blocks.slice(Space::output, pair)));
-  return with_packed_input(halving.done(), shape.gives);
+  return with_packed_input(halving.done(), shape.input_blocks);
 }
 
 // Returns the range before a block and the one after it.
@@ -122,11 +122,11 @@ std::array<Slice, 2> without(const Blocks& blocks, int block) {
 }
 
 Schedule doubling_all_gather(const Shape& shape) {
-  const Blocks blocks = packed(shape.takes);
+  const Blocks blocks = packed(shape.output_blocks);
   const Slice own = blocks.slice(Space::output, shape.index);
   ScheduleBuilder mine;
   mine.round().copy(own, input(0, own.count));
-  return with_packed_output(then(mine.done(), doubling_gather(shape, blocks)), shape.takes);
+  return with_packed_output(then(mine.done(), doubling_gather(shape, blocks)), shape.output_blocks);
 }
 
 std::size_t folds(const Folding& folding) { return folding.extra > 0 ? 1 : 0; }
@@ -146,15 +146,15 @@ Cost cost_of_rabenseifner(const Shape& shape) {
 // sends most.
 Cost cost_of_halving(const Shape& shape) {
   const Folding folding(shape.size);
-  const std::size_t all = shape.gives.total();
+  const std::size_t all = shape.input_blocks.total();
   std::size_t total = static_cast<std::size_t>(shape.size - 1) * all;
-  for (int pair = 0; pair < folding.extra; ++pair) total += shape.gives.count(2 * pair + 1);
-  const std::size_t most = folds(folding) > 0 ? all : all - shape.gives.smallest();
+  for (int pair = 0; pair < folding.extra; ++pair) total += shape.input_blocks.count(2 * pair + 1);
+  const std::size_t most = folds(folding) > 0 ? all : all - shape.input_blocks.smallest();
   return {folding.rounds() + 2 * folds(folding), most, total};
 }
 
 Cost cost_of_doubling_all_gather(const Shape& shape) {
-  return cost_of_doubling_gather(shape.size, packed(shape.takes));
+  return cost_of_doubling_gather(shape.size, packed(shape.output_blocks));
 }
 
 constexpr AlgorithmProperties order{.order = true};

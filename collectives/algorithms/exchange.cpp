@@ -52,8 +52,8 @@ Schedule neighbor_all_gather(const Shape& shape) {
   ScheduleBuilder neighbor;
   neighbor.round()
       .send(shape.next(side), own)
-      .receive(shape.next(side), shape.takes.slice(Space::output, shape.next(side)))
-      .copy(shape.takes.slice(Space::output, shape.index), own);
+      .receive(shape.next(side), shape.output_blocks.slice(Space::output, shape.next(side)))
+      .copy(shape.output_blocks.slice(Space::output, shape.index), own);
   // The pairs that I get lie ever further away, on one side and the other in turn.
   const auto pair = [&](int round) {
     const int distance = round % 2 == 0 ? round / 2 : -(round + 1) / 2;
@@ -117,11 +117,12 @@ Schedule bruck_all_to_all(const Shape& shape) {
 
 Schedule pairwise_all_to_all(const Shape& shape) {
   ScheduleBuilder pairwise;
-  if (shape.takes.listed()) pairwise.keep_empty_messages();
-  pairwise.round().copy(shape.takes.slice(Space::output, shape.index), shape.gives.slice(Space::input, shape.index));
+  if (shape.output_blocks.listed()) pairwise.keep_empty_messages();
+  pairwise.round().copy(shape.output_blocks.slice(Space::output, shape.index),
+                        shape.input_blocks.slice(Space::input, shape.index));
   pairwise.round(shape.size - 1)
-      .send(shape.next(), 1, shape.size, MovingSlice(Space::input, shape.gives, shape.index + 1, 1))
-      .receive(shape.before(), -1, shape.size, MovingSlice(Space::output, shape.takes, shape.index - 1, -1));
+      .send(shape.next(), 1, shape.size, MovingSlice(Space::input, shape.input_blocks, shape.index + 1, 1))
+      .receive(shape.before(), -1, shape.size, MovingSlice(Space::output, shape.output_blocks, shape.index - 1, -1));
   return pairwise.done();
 }
 
@@ -146,7 +147,7 @@ Cost cost_of_bruck_all_to_all(const Shape& shape) {
 
 // No member knows the others' counts. For the unequal form this assumes that they give as much as I do.
 Cost cost_of_pairwise(const Shape& shape) {
-  return alike(shape, shape.size - 1, shape.gives.total() - shape.gives.count(shape.index));
+  return alike(shape, shape.size - 1, shape.input_blocks.total() - shape.input_blocks.count(shape.index));
 }
 
 constexpr AlgorithmProperties apart{.in_place = false};

@@ -48,20 +48,21 @@ Schedule flat_reduce_scatter(const Shape& shape) {
   ScheduleBuilder flat;
   flat.round();
   for (int step = 1; step < shape.size; ++step)
-    flat.send(shape.next(step), shape.gives.slice(Space::input, shape.next(step)));
-  sum_of_all(flat, shape, shape.gives.slice(Space::input, shape.index), output(0, shape.gives.count(shape.index)));
+    flat.send(shape.next(step), shape.input_blocks.slice(Space::input, shape.next(step)));
+  sum_of_all(flat, shape, shape.input_blocks.slice(Space::input, shape.index),
+             output(0, shape.input_blocks.count(shape.index)));
   return flat.done();
 }
 
 Schedule flat_all_gather(const Shape& shape) {
-  const Slice own = input(0, shape.takes.count(shape.index));
+  const Slice own = input(0, shape.output_blocks.count(shape.index));
   ScheduleBuilder flat;
   flat.round();
   for (int step = 1; step < shape.size; ++step) {
     flat.send(shape.next(step), own);
-    flat.receive(shape.before(step), shape.takes.slice(Space::output, shape.before(step)));
+    flat.receive(shape.before(step), shape.output_blocks.slice(Space::output, shape.before(step)));
   }
-  flat.copy(shape.takes.slice(Space::output, shape.index), own);
+  flat.copy(shape.output_blocks.slice(Space::output, shape.index), own);
   return flat.done();
 }
 
@@ -75,36 +76,36 @@ Schedule flat_broadcast(const Shape& shape) {
 }
 
 Schedule flat_gather(const Shape& shape) {
-  const Slice own = input(0, shape.takes.count(shape.index));
+  const Slice own = input(0, shape.output_blocks.count(shape.index));
   ScheduleBuilder flat;
-  if (shape.takes.listed()) flat.keep_empty_messages();
+  if (shape.output_blocks.listed()) flat.keep_empty_messages();
   flat.round();
   if (shape.index != shape.root) return flat.send(shape.root, own).done();
   for (int step = 1; step < shape.size; ++step)
-    flat.receive(shape.before(step), shape.takes.slice(Space::output, shape.before(step)));
-  return flat.copy(shape.takes.slice(Space::output, shape.index), own).done();
+    flat.receive(shape.before(step), shape.output_blocks.slice(Space::output, shape.before(step)));
+  return flat.copy(shape.output_blocks.slice(Space::output, shape.index), own).done();
 }
 
 Schedule flat_scatter(const Shape& shape) {
-  const Slice own = output(0, shape.gives.count(shape.index));
+  const Slice own = output(0, shape.input_blocks.count(shape.index));
   ScheduleBuilder flat;
-  if (shape.gives.listed()) flat.keep_empty_messages();
+  if (shape.input_blocks.listed()) flat.keep_empty_messages();
   flat.round();
   if (shape.index != shape.root) return flat.receive(shape.root, own).done();
   for (int step = 1; step < shape.size; ++step)
-    flat.send(shape.next(step), shape.gives.slice(Space::input, shape.next(step)));
-  return flat.copy(own, shape.gives.slice(Space::input, shape.index)).done();
+    flat.send(shape.next(step), shape.input_blocks.slice(Space::input, shape.next(step)));
+  return flat.copy(own, shape.input_blocks.slice(Space::input, shape.index)).done();
 }
 
 Schedule flat_all_to_all(const Shape& shape) {
   ScheduleBuilder flat;
-  if (shape.takes.listed()) flat.keep_empty_messages();
+  if (shape.output_blocks.listed()) flat.keep_empty_messages();
   flat.round();
   for (int step = 1; step < shape.size; ++step) {
-    flat.send(shape.next(step), shape.gives.slice(Space::input, shape.next(step)));
-    flat.receive(shape.before(step), shape.takes.slice(Space::output, shape.before(step)));
+    flat.send(shape.next(step), shape.input_blocks.slice(Space::input, shape.next(step)));
+    flat.receive(shape.before(step), shape.output_blocks.slice(Space::output, shape.before(step)));
   }
-  flat.copy(shape.takes.slice(Space::output, shape.index), shape.gives.slice(Space::input, shape.index));
+  flat.copy(shape.output_blocks.slice(Space::output, shape.index), shape.input_blocks.slice(Space::input, shape.index));
   return flat.done();
 }
 
@@ -122,11 +123,12 @@ Cost cost_of_reduce(const Shape& shape) {
 
 // The member with the smallest block sends most.
 Cost flat_cost_of_reduce_scatter(const Shape& shape) {
-  return {rounds(shape), shape.gives.total() - shape.gives.smallest(), others(shape) * shape.gives.total()};
+  return {rounds(shape), shape.input_blocks.total() - shape.input_blocks.smallest(),
+          others(shape) * shape.input_blocks.total()};
 }
 
 Cost cost_of_all_gather(const Shape& shape) {
-  return {rounds(shape), others(shape) * shape.takes.largest(), others(shape) * shape.takes.total()};
+  return {rounds(shape), others(shape) * shape.output_blocks.largest(), others(shape) * shape.output_blocks.total()};
 }
 
 Cost cost_of_broadcast(const Shape& shape) {
@@ -135,17 +137,18 @@ Cost cost_of_broadcast(const Shape& shape) {
 }
 
 Cost cost_of_gather(const Shape& shape) {
-  return {rounds(shape), rounds(shape) * shape.takes.largest(), shape.takes.total() - shape.takes.count(shape.index)};
+  return {rounds(shape), rounds(shape) * shape.output_blocks.largest(),
+          shape.output_blocks.total() - shape.output_blocks.count(shape.index)};
 }
 
 Cost cost_of_scatter(const Shape& shape) {
-  const std::size_t all = shape.gives.total() - shape.gives.count(shape.index);
+  const std::size_t all = shape.input_blocks.total() - shape.input_blocks.count(shape.index);
   return {rounds(shape), all, all};
 }
 
 // No member knows the others' counts. For the unequal form this assumes that they give as much as I do.
 Cost cost_of_all_to_all(const Shape& shape) {
-  const std::size_t each = shape.gives.total() - shape.gives.count(shape.index);
+  const std::size_t each = shape.input_blocks.total() - shape.input_blocks.count(shape.index);
   return {rounds(shape), each, (others(shape) + 1) * each};
 }
 

@@ -27,11 +27,11 @@ void reduce_by_halves(ScheduleBuilder& schedule, const HalvingSteps& steps, int 
                       const PlacedBuffer& sums, std::size_t incoming) {
   for (const HalvingStep& step : steps) {
     schedule.round();
-    for (const HalvingTransfer& part : step.gives) schedule.send(part.peer, from.at(part.range));
+    for (const HalvingTransfer& part : step.sent_ranges) schedule.send(part.peer, from.at(part.range));
     // The first sums in scratch are computed in the place where their contributions arrive.
     const bool right_there = sums.space == Space::scratch && from.space != Space::scratch;
     std::size_t at = incoming;
-    for (const HalvingTransfer& part : step.takes) {
+    for (const HalvingTransfer& part : step.kept_ranges) {
       const Slice theirs = right_there ? sums.at(part.range) : scratch(at, part.range.count);
       at += part.range.count;
       schedule.receive(part.peer, theirs);
@@ -42,7 +42,7 @@ void reduce_by_halves(ScheduleBuilder& schedule, const HalvingSteps& steps, int 
 }
 
 void round_off(ScheduleBuilder& schedule, const HalvingSteps& steps, const PlacedBuffer& sums) {
-  for (const HalvingTransfer& part : steps.back().takes) schedule.round_off(sums.at(part.range));
+  for (const HalvingTransfer& part : steps.back().kept_ranges) schedule.round_off(sums.at(part.range));
 }
 
 void gather_back(ScheduleBuilder& schedule, const HalvingSteps& steps) {
@@ -50,8 +50,8 @@ void gather_back(ScheduleBuilder& schedule, const HalvingSteps& steps) {
   for (std::size_t i = steps.size(); i-- > 0;) {
     const HalvingStep& step = steps[i];
     schedule.round();
-    for (const HalvingTransfer& part : step.takes) schedule.send(part.peer, all.at(part.range));
-    for (const HalvingTransfer& part : step.gives) schedule.receive(part.peer, all.at(part.range));
+    for (const HalvingTransfer& part : step.kept_ranges) schedule.send(part.peer, all.at(part.range));
+    for (const HalvingTransfer& part : step.sent_ranges) schedule.receive(part.peer, all.at(part.range));
   }
 }
 
@@ -176,8 +176,8 @@ HalvingSteps balanced_steps(int index, const Blocks& blocks) {
       const Slice high = class_range(blocks, ending + half, bits + 1);
       if (index == left) step = {{{right, high}}, {{right, low}}};
       if (index != right) continue;
-      step.gives.push_back({left, low});
-      step.takes.push_back({left, high});
+      step.sent_ranges.push_back({left, low});
+      step.kept_ranges.push_back({left, high});
     }
     all.push_back(std::move(step));
   }

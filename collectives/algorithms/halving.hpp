@@ -19,8 +19,8 @@ struct HalvingTransfer {
 
 // Is one step of one member.
 struct HalvingStep {
-  std::vector<HalvingTransfer> gives;  // it loses these ranges
-  std::vector<HalvingTransfer> takes;  // it has exactly these ranges afterwards
+  std::vector<HalvingTransfer> sent_ranges;  // it loses these ranges
+  std::vector<HalvingTransfer> kept_ranges;  // it has exactly these ranges afterwards
 };
 
 using HalvingSteps = std::vector<HalvingStep>;

@@ -52,11 +52,11 @@ Schedule halving(const Shape& shape) {
 }
 
 // All nodes do an all-reduce of everything at the same time. In the middle of it, every rail does one of its slice.
-template <Price near, Price rail, ShapePredicate suits>
+template <Price node_price, Price rail, ShapePredicate suits>
 Cost cost_of_hierarchical(const Shape& shape) {
   const NodePosition any(shape, 0);
-  const Price across = suits(any.on_rail(0)) ? cost_of_hierarchical<near, rail, suits> : rail;
-  const Cost in_node = near(any.in_node(shape.count));
+  const Price across = suits(any.on_rail(0)) ? cost_of_hierarchical<node_price, rail, suits> : rail;
+  const Cost in_node = node_price(any.in_node(shape.count));
   const Cost slice = across(any.on_rail(Blocks::split(shape.count, any.members()).largest()));
   const Cost slices = across(any.on_rail(shape.count));
   return {in_node.rounds + slice.rounds, in_node.sent_most + slice.sent_most,
@@ -115,7 +115,7 @@ std::size_t deepest(const Shape& shape) {
 std::size_t other_members(const Shape& shape) { return static_cast<std::size_t>(shape.size - 1); }
 
 // Returns the number of children of a leader in its node: the number of doublings that reach around the node.
-std::size_t near_children(const NodePosition& any, int node) {
+std::size_t children_on_node(const NodePosition& any, int node) {
   return static_cast<std::size_t>(doublings(count_of(any.nodes[static_cast<std::size_t>(node)])));
 }
 
@@ -127,7 +127,7 @@ Cost cost_of_leaders_all_reduce(const Shape& shape) {
   Cost cost{2 * deepest(shape) + among.rounds, 0, among.sent_total};
   for (int node = 0; node < folding.size; ++node) {
     const std::size_t members = any.nodes[static_cast<std::size_t>(node)].size();
-    std::size_t messages = near_children(any, node) + (folding.is_paired(node) ? 1 : 0);
+    std::size_t messages = children_on_node(any, node) + (folding.is_paired(node) ? 1 : 0);
     if (folding.works(node)) messages += folding.rounds();
     cost.sent_most = std::max({cost.sent_most, messages * shape.count, members > 1 ? shape.count : 0});
     cost.sent_total += 2 * (members - 1) * shape.count;
@@ -145,8 +145,8 @@ std::size_t sends_by_levels(const Shape& shape, int member) {
   node.root = me.node == top.node ? top.local : 0;
   Shape among = top.on_rail(shape.count);
   among.root = top.node;
-  const std::size_t near = sends_by_levels(node, me.local);
-  return near + (me.local == node.root ? sends_by_levels(among, me.node) : 0);
+  const std::size_t node_sends = sends_by_levels(node, me.local);
+  return node_sends + (me.local == node.root ? sends_by_levels(among, me.node) : 0);
 }
 
 Cost cost_of_leaders_reduce(const Shape& shape) {
@@ -233,8 +233,8 @@ Cost cost_of_hierarchical_balanced_doubling(const Shape& shape) {
 Schedule broadcast_by_levels(const Shape& shape) {
   if (!has_nodes(shape)) return binomial_broadcast(shape);
   const Leaders leaders(shape, shape.root);
-  Schedule near = on(leaders.me.node_group(), of_result(binomial_broadcast(leaders.in_node(shape.count))));
-  return then(leaders.if_leader(broadcast_by_levels(leaders.among(shape.count))), std::move(near));
+  Schedule node_part = on(leaders.me.node_group(), of_result(binomial_broadcast(leaders.in_node(shape.count))));
+  return then(leaders.if_leader(broadcast_by_levels(leaders.among(shape.count))), std::move(node_part));
 }
 
 std::size_t rounds_by_levels(const Shape& shape) {

@@ -34,18 +34,21 @@ std::vector<Blocks> by_rail(const Shape& shape, const Blocks& blocks) {
 
 Schedule all_gather(const Shape& shape) {
   ScheduleBuilder own;
-  own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  return then(own.done(), gather_by_levels(shape, shape.takes));
+  own.round().copy(shape.output_blocks.slice(Space::output, shape.index),
+                   input(0, shape.output_blocks.count(shape.index)));
+  return then(own.done(), gather_by_levels(shape, shape.output_blocks));
 }
 
-Cost hierarchical_blocks_cost_of_all_gather(const Shape& shape) { return cost_of_gather_by_levels(shape, shape.takes); }
+Cost hierarchical_blocks_cost_of_all_gather(const Shape& shape) {
+  return cost_of_gather_by_levels(shape, shape.output_blocks);
+}
 
 Schedule hierarchical_blocks_reduce_scatter(const Shape& shape) {
-  return reduce_scatter_by_levels(output(0, shape.gives.count(shape.index)), shape, shape.gives);
+  return reduce_scatter_by_levels(output(0, shape.input_blocks.count(shape.index)), shape, shape.input_blocks);
 }
 
 Cost hierarchical_blocks_cost_of_reduce_scatter(const Shape& shape) {
-  return cost_of_reduce_scatter_by_levels(shape, shape.gives);
+  return cost_of_reduce_scatter_by_levels(shape, shape.input_blocks);
 }
 
 Schedule all_to_all(const Shape& shape) {
@@ -137,13 +140,13 @@ Schedule reduce_scatter_by_levels(const Slice& mine, const Shape& shape, const B
   for (int node = 0; node < me.all_nodes(); ++node)
     parts.push_back({{Space::output, sums.offset(node), sums.count(node)},
                      blocks_of(blocks, me.nodes[static_cast<std::size_t>(node)])});
-  Schedule near = ring_reduce_scatters(parts, me.in_node(0));
-  near = moved(std::move(near), Space::scratch, Space::scratch, sums.total());
-  near = moved(std::move(near), Space::output, Space::scratch, 0);
+  Schedule node_part = ring_reduce_scatters(parts, me.in_node(0));
+  node_part = moved(std::move(node_part), Space::scratch, Space::scratch, sums.total());
+  node_part = moved(std::move(node_part), Space::output, Space::scratch, 0);
   Schedule far = reduce_scatter_by_levels(mine, me.on_rail(0), sums);
   far = moved(std::move(far), Space::scratch, Space::scratch, sums.total());
   far = moved(std::move(far), Space::input, Space::scratch, 0);
-  return then(on(me.node_group(), std::move(near)), on(me.rail_group(), std::move(far)));
+  return then(on(me.node_group(), std::move(node_part)), on(me.rail_group(), std::move(far)));
 }
 
 // A member sends all rails but its own, and of that rail all blocks but its own.
@@ -178,24 +181,24 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
   const auto member = [&](std::size_t node, std::size_t local) {
     return static_cast<std::size_t>(me.nodes[node][local]);
   };
-  ScheduleBuilder near;
-  near.round();
+  ScheduleBuilder node_part;
+  node_part.round();
   for (std::size_t local = 0; local < members; ++local) {
     for (std::size_t node = 0; node < nodes; ++node)
-      near.copy(block(leaving, local * nodes + node), block(given, member(node, local)));
+      node_part.copy(block(leaving, local * nodes + node), block(given, member(node, local)));
   }
   const auto for_rail = [&](const Slice& all, int local) {
     return Slice{all.space, all.offset + static_cast<std::size_t>(local) * nodes * each, nodes * each};
   };
   const Shape node = me.in_node(0);
-  near.round();
+  node_part.round();
   for (int step = 1; step < node.size; ++step)
-    near.send(node.next(step), for_rail(leaving, node.next(step)))
+    node_part.send(node.next(step), for_rail(leaving, node.next(step)))
         .receive(node.before(step), for_rail(coming, node.before(step)));
   for (std::size_t giver = 0; giver < members; ++giver) {
     const Slice& from = giver == static_cast<std::size_t>(me.local) ? leaving : coming;
     for (std::size_t to = 0; to < nodes; ++to)
-      near.copy(block(sorted, to * members + giver), block(from, giver * nodes + to));
+      node_part.copy(block(sorted, to * members + giver), block(from, giver * nodes + to));
   }
   // A node's blocks are one block on the rail. The sorted blocks are the rail's input, and its output is where the
   // blocks of my node came in.
@@ -207,7 +210,7 @@ Schedule all_to_all_by_levels(const Shape& shape, const Slice& given, const Slic
     for (std::size_t giver = 0; giver < members; ++giver)
       end.copy(block(taken, member(from, giver)), block(coming, from * members + giver));
   }
-  return then(then(on(me.node_group(), near.done()), on(me.rail_group(), std::move(far))), end.done());
+  return then(then(on(me.node_group(), node_part.done()), on(me.rail_group(), std::move(far))), end.done());
 }
 
 // A member sends all blocks for other rails within its node. On its rail it sends, of its node's blocks, all for other
@@ -221,8 +224,9 @@ Cost cost_of_all_to_all_by_levels(const Shape& shape) {
   const auto members = static_cast<std::size_t>(any.members());
   const auto nodes = static_cast<std::size_t>(any.all_nodes());
   const Cost far = cost_of_all_to_all_by_levels(any.on_rail(members * shape.count));
-  const std::size_t near = (members - 1) * nodes * shape.count;
-  return {1 + far.rounds, near + far.sent_most, static_cast<std::size_t>(shape.size) * near + members * far.sent_total};
+  const std::size_t node_part = (members - 1) * nodes * shape.count;
+  return {1 + far.rounds, node_part + far.sent_most,
+          static_cast<std::size_t>(shape.size) * node_part + members * far.sent_total};
 }
 
 std::span<const Algorithm> hierarchical_block_algorithms() { return hierarchical_blocks_table; }

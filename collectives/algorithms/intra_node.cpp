@@ -48,9 +48,9 @@ Blocks for_rails(std::size_t count, int rails, int members) {
 Schedule sums_of_node(const NodePosition& me, const Slice& all, const Blocks& blocks, int rails) {
   const Slice mine = blocks.slice(Space::output, me.local);
   if (rails == 1) return only(in_node(me, Collective::reduce, all, mine));
-  IntraNodeStep near = in_node(me, Collective::reduce_scatter_v, all, mine);
-  near.blocks = blocks;
-  return only(std::move(near));
+  IntraNodeStep node_step = in_node(me, Collective::reduce_scatter_v, all, mine);
+  node_step.blocks = blocks;
+  return only(std::move(node_step));
 }
 
 // Sends the rails' results to all members of my node.
@@ -58,9 +58,9 @@ Schedule to_all_of_node(const NodePosition& me, std::size_t count, const Blocks&
   const Slice mine = blocks.slice(Space::output, me.local);
   if (me.members() == 1) return {};
   if (rails == 1) return only(in_node(me, Collective::broadcast, mine, output(0, count)));
-  IntraNodeStep near = in_node(me, Collective::all_gather_v, mine, output(0, count));
-  near.blocks = blocks;
-  return only(std::move(near));
+  IntraNodeStep node_step = in_node(me, Collective::all_gather_v, mine, output(0, count));
+  node_step.blocks = blocks;
+  return only(std::move(node_step));
 }
 
 template <Build rail>
@@ -91,15 +91,16 @@ Schedule rails_all_gather(const Shape& shape) {
   const NodePosition me(shape, shape.index);
   const Group rail = me.rail_group();
   ScheduleBuilder own;
-  own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  Schedule all = then(own.done(), on(rail, gather(me.on_rail(0), blocks_of(shape.takes, rail.ranks()))));
+  own.round().copy(shape.output_blocks.slice(Space::output, shape.index),
+                   input(0, shape.output_blocks.count(shape.index)));
+  Schedule all = then(own.done(), on(rail, gather(me.on_rail(0), blocks_of(shape.output_blocks, rail.ranks()))));
   ScheduleBuilder node;
   node.round();
   for (const auto& members : me.nodes) {
-    const Slice mine = shape.takes.slice(Space::output, members[static_cast<std::size_t>(me.local)]);
-    IntraNodeStep near = in_node(me, Collective::all_gather_v, mine, output(0, shape.takes.extent()));
-    near.blocks = blocks_of(shape.takes, members);
-    node.near(std::move(near));
+    const Slice mine = shape.output_blocks.slice(Space::output, members[static_cast<std::size_t>(me.local)]);
+    IntraNodeStep node_step = in_node(me, Collective::all_gather_v, mine, output(0, shape.output_blocks.extent()));
+    node_step.blocks = blocks_of(shape.output_blocks, members);
+    node.node_step(std::move(node_step));
   }
   return then(std::move(all), node.done());
 }
@@ -119,9 +120,9 @@ Cost cost_of_rails_all_gather(const Shape& shape) {
   NodePosition any(shape, 0);
   Shape rail = any.on_rail(0);
   if (!by_levels) rail.levels = nullptr;
-  Cost cost{0, 0, (any.nodes.size() - 1) * shape.takes.total()};
+  Cost cost{0, 0, (any.nodes.size() - 1) * shape.output_blocks.total()};
   for (any.local = 0; any.local < any.members(); ++any.local) {
-    const Cost one = cost_of_gather_by_levels(rail, blocks_of(shape.takes, any.rail_group().ranks()));
+    const Cost one = cost_of_gather_by_levels(rail, blocks_of(shape.output_blocks, any.rail_group().ranks()));
     cost.rounds = one.rounds;
     cost.sent_most = std::max(cost.sent_most, one.sent_most);
   }
@@ -134,7 +135,7 @@ template <Schedule (*scatter)(const Slice&, const Shape&, const Blocks&)>
 Schedule rails_reduce_scatter(const Shape& shape) {
   const NodePosition me(shape, shape.index);
   const Group rail = me.rail_group();
-  const Blocks theirs = blocks_of(shape.gives, rail.ranks());
+  const Blocks theirs = blocks_of(shape.input_blocks, rail.ranks());
   std::vector<std::size_t> counts;
   counts.reserve(me.nodes.size());
   for (int node = 0; node < me.all_nodes(); ++node) counts.push_back(theirs.count(node));
@@ -142,10 +143,10 @@ Schedule rails_reduce_scatter(const Shape& shape) {
   ScheduleBuilder node;
   node.round();
   for (int other = 0; other < me.all_nodes(); ++other) {
-    IntraNodeStep near =
-        in_node(me, Collective::reduce_scatter_v, input(0, shape.gives.extent()), sums.slice(Space::scratch, other));
-    near.blocks = blocks_of(shape.gives, me.nodes[static_cast<std::size_t>(other)]);
-    node.near(std::move(near));
+    IntraNodeStep node_step = in_node(me, Collective::reduce_scatter_v, input(0, shape.input_blocks.extent()),
+                                      sums.slice(Space::scratch, other));
+    node_step.blocks = blocks_of(shape.input_blocks, me.nodes[static_cast<std::size_t>(other)]);
+    node.node_step(std::move(node_step));
   }
   Schedule across = scatter(output(0, sums.count(me.node)), me.on_rail(0), sums);
   const std::size_t at = sums.total();
@@ -159,9 +160,9 @@ Cost cost_of_rails_reduce_scatter(const Shape& shape) {
   NodePosition any(shape, 0);
   Shape rail = any.on_rail(0);
   if (!by_levels) rail.levels = nullptr;
-  Cost cost{0, 0, (any.nodes.size() - 1) * shape.gives.total()};
+  Cost cost{0, 0, (any.nodes.size() - 1) * shape.input_blocks.total()};
   for (any.local = 0; any.local < any.members(); ++any.local) {
-    const Cost one = cost_of_reduce_scatter_by_levels(rail, blocks_of(shape.gives, any.rail_group().ranks()));
+    const Cost one = cost_of_reduce_scatter_by_levels(rail, blocks_of(shape.input_blocks, any.rail_group().ranks()));
     cost.rounds = one.rounds;
     cost.sent_most = std::max(cost.sent_most, one.sent_most);
   }
@@ -184,10 +185,10 @@ Schedule rails_all_to_all(const Shape& shape) {
   const auto of_node = [&](const Slice& all, int node) {
     return scratch(all.offset + static_cast<std::size_t>(node) * members * each, members * each);
   };
-  IntraNodeStep near = in_node(me, Collective::all_gather_v, input(0, whole), scratch(0, members * whole));
-  near.blocks = Blocks::even(whole, me.members());
+  IntraNodeStep node_step = in_node(me, Collective::all_gather_v, input(0, whole), scratch(0, members * whole));
+  node_step.blocks = Blocks::even(whole, me.members());
   ScheduleBuilder rails;
-  rails.round().near(std::move(near)).round();
+  rails.round().node_step(std::move(node_step)).round();
   const auto for_all = [&](const auto& act) {
     for (int node = 0; node < me.all_nodes(); ++node) {
       for (std::size_t mate = 0; mate < members; ++mate) act(node, mate, me.nodes[static_cast<std::size_t>(node)]);
@@ -197,7 +198,7 @@ Schedule rails_all_to_all(const Shape& shape) {
     const Slice block = given(mate, theirs[static_cast<std::size_t>(me.local)]);
     const Slice place = scratch(of_node(packed, node).offset + mate * each, each);
     const bool is_own = node == me.node && !by_levels;
-    rails.copy(is_own ? shape.takes.slice(Space::output, theirs[mate]) : place, block);
+    rails.copy(is_own ? shape.output_blocks.slice(Space::output, theirs[mate]) : place, block);
   });
   Schedule across;
   if (by_levels) {
@@ -214,7 +215,8 @@ Schedule rails_all_to_all(const Shape& shape) {
   end.round();
   for_all([&](int node, std::size_t mate, const std::vector<int>& theirs) {
     if (node != me.node || by_levels)
-      end.copy(shape.takes.slice(Space::output, theirs[mate]), scratch(of_node(come, node).offset + mate * each, each));
+      end.copy(shape.output_blocks.slice(Space::output, theirs[mate]),
+               scratch(of_node(come, node).offset + mate * each, each));
   });
   return then(then(rails.done(), on(me.rail_group(), std::move(across))), end.done());
 }

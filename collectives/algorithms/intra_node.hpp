@@ -26,16 +26,16 @@ inline bool has_runs(const Shape& shape) {
 // Returns a step of my node's members; `root` is an index among them.
 inline IntraNodeStep in_node(const NodePosition& me, Collective collective, const Slice& from, const Slice& to,
                              int root = 0) {
-  return {.collective = collective, .members = me.near(), .root = root, .from = from, .to = to};
+  return {.collective = collective, .members = me.node_members(), .root = root, .from = from, .to = to};
 }
 
 // Returns a schedule of this step alone. A member that is alone on its node copies its data instead.
-inline Schedule only(IntraNodeStep near) {
+inline Schedule only(IntraNodeStep node_step) {
   ScheduleBuilder node;
-  if (near.members.size() > 1) {
-    node.round().near(std::move(near));
-  } else if (near.collective != Collective::barrier) {
-    node.round().copy(near.to, near.from);
+  if (node_step.members.size() > 1) {
+    node.round().node_step(std::move(node_step));
+  } else if (node_step.collective != Collective::barrier) {
+    node.round().copy(node_step.to, node_step.from);
   }
   return node.done();
 }

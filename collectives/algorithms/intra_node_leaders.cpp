@@ -118,13 +118,13 @@ Blocks blocks_of_nodes(const Nodes& nodes, const Blocks& blocks) {
 Schedule leaders_all_gather(const Shape& shape) {
   const Leaders leaders(shape, 0);
   const NodePosition& me = leaders.me;
-  const Blocks blocks = packed(shape.takes);
+  const Blocks blocks = packed(shape.output_blocks);
   const Slice all_blocks = output(0, blocks.total());
   IntraNodeStep own = in_node(me, Collective::all_gather_v, input(0, blocks.count(shape.index)), all_blocks);
-  own.blocks = blocks_of(blocks, me.near());
+  own.blocks = blocks_of(blocks, me.node_members());
   ScheduleBuilder gathered;
   if (me.members() > 1)
-    gathered.round().near(std::move(own));
+    gathered.round().node_step(std::move(own));
   else
     gathered.round().copy(blocks.slice(Space::output, shape.index), own.from);
   Schedule all = gathered.done();
@@ -133,12 +133,12 @@ Schedule leaders_all_gather(const Shape& shape) {
     all = then(std::move(all), on(leaders.all, doubling_gather(leaders.among(0), blocks_of_nodes(me.nodes, blocks))));
   if (me.members() > 1)
     all = then(std::move(all), only(in_node(me, Collective::broadcast, leads ? all_blocks : output(0, 0), all_blocks)));
-  return with_packed_output(std::move(all), shape.takes);
+  return with_packed_output(std::move(all), shape.output_blocks);
 }
 
 Cost cost_of_leaders_all_gather(const Shape& shape) {
   const Nodes& nodes = shape.levels->nodes;
-  return cost_of_doubling_gather(count_of_nodes(nodes), blocks_of_nodes(nodes, packed(shape.takes)));
+  return cost_of_doubling_gather(count_of_nodes(nodes), blocks_of_nodes(nodes, packed(shape.output_blocks)));
 }
 
 // Is the range of a node's blocks, if all blocks are equal and the node's members follow each other.
@@ -157,9 +157,9 @@ struct NodeSlots {
 // Returns an IntraNodeStep in which the leader takes, or gives, all blocks of its node.
 Schedule by_blocks(const NodePosition& me, Collective collective, const Slice& from, const Slice& to, int leader,
                    Blocks blocks) {
-  IntraNodeStep near = in_node(me, collective, from, to, leader);
-  near.blocks = std::move(blocks);
-  return only(std::move(near));
+  IntraNodeStep node_step = in_node(me, collective, from, to, leader);
+  node_step.blocks = std::move(blocks);
+  return only(std::move(node_step));
 }
 
 // A node's blocks are one message, from its leader to the root, or back.
@@ -290,7 +290,7 @@ Schedule leaders_reduce_scatter(const Shape& shape) {
   const Leaders leaders(shape, 0);
   const NodePosition& me = leaders.me;
   const bool leads = leaders.all.contains_me();
-  const Blocks blocks = packed(shape.gives);
+  const Blocks blocks = packed(shape.input_blocks);
   const std::size_t total = blocks.total();
   const Blocks nodes = blocks_of_nodes(me.nodes, blocks);
   const std::size_t mine = nodes.count(me.node);
@@ -302,13 +302,14 @@ Schedule leaders_reduce_scatter(const Shape& shape) {
     across = moved(std::move(across), Space::output, Space::scratch, total);
     all = then(std::move(all), on(leaders.all, std::move(across)));
   }
-  all = then(std::move(all), by_blocks(me, Collective::scatter_v, scratch(total, leads ? mine : 0),
-                                       output(0, blocks.count(shape.index)), 0, packed(blocks_of(blocks, me.near()))));
-  return with_packed_input(std::move(all), shape.gives);
+  all = then(std::move(all),
+             by_blocks(me, Collective::scatter_v, scratch(total, leads ? mine : 0),
+                       output(0, blocks.count(shape.index)), 0, packed(blocks_of(blocks, me.node_members()))));
+  return with_packed_input(std::move(all), shape.input_blocks);
 }
 
 Cost cost_of_leaders_reduce_scatter(const Shape& shape) {
-  const Blocks nodes = blocks_of_nodes(shape.levels->nodes, packed(shape.gives));
+  const Blocks nodes = blocks_of_nodes(shape.levels->nodes, packed(shape.input_blocks));
   const auto rounds = static_cast<std::size_t>(nodes.parts() - 1);
   return {rounds, nodes.total() - nodes.smallest(), rounds * nodes.total()};
 }
@@ -326,7 +327,7 @@ Schedule leaders_scan(const Shape& shape) {
   ScheduleBuilder node;
   node.round();
   if (me.members() > 1) {
-    node.near(in_node(me, Collective::reduce, given, sum)).near(in_node(me, collective, given, result));
+    node.node_step(in_node(me, Collective::reduce, given, sum)).node_step(in_node(me, collective, given, result));
   } else {
     node.copy(sum, given);
     if (collective == Collective::scan) node.copy(result, given);

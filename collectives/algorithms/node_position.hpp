@@ -27,15 +27,15 @@ struct NodePosition {
     const auto found = std::ranges::find(members, member);
     return found == members.end() ? -1 : static_cast<int>(found - members.begin());
   }
-  const std::vector<int>& near() const { return nodes[static_cast<std::size_t>(node)]; }
-  int members() const { return count_of(near()); }
+  const std::vector<int>& node_members() const { return nodes[static_cast<std::size_t>(node)]; }
+  int members() const { return count_of(node_members()); }
   int all_nodes() const { return static_cast<int>(nodes.size()); }
-  Group node_group() const { return {near(), near()[static_cast<std::size_t>(local)]}; }
+  Group node_group() const { return {node_members(), node_members()[static_cast<std::size_t>(local)]}; }
   // Returns the group of the members with my number in their nodes. All nodes must have that many members.
   Group rail_group() const {
     std::vector<int> rail;
     for (const auto& members : nodes) rail.push_back(members[static_cast<std::size_t>(local)]);
-    return {rail, near()[static_cast<std::size_t>(local)]};
+    return {rail, node_members()[static_cast<std::size_t>(local)]};
   }
   // Return the shape of a part of the problem, with `count` elements, among the members of my node or of my rail.
   Shape in_node(std::size_t count) const { return {.size = members(), .index = local, .count = count}; }

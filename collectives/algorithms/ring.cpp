@@ -86,13 +86,14 @@ Schedule ring_all_reduce(const Shape& shape) {
 namespace {
 
 Schedule ring_reduce_scatter(const Shape& shape) {
-  return ring_reduce_scatter_to(output(0, shape.gives.count(shape.index)), shape, shape.gives);
+  return ring_reduce_scatter_to(output(0, shape.input_blocks.count(shape.index)), shape, shape.input_blocks);
 }
 
 Schedule ring_all_gather(const Shape& shape) {
   ScheduleBuilder own;
-  own.round().copy(shape.takes.slice(Space::output, shape.index), input(0, shape.takes.count(shape.index)));
-  return then(own.done(), ring_gather(shape, shape.takes));
+  own.round().copy(shape.output_blocks.slice(Space::output, shape.index),
+                   input(0, shape.output_blocks.count(shape.index)));
+  return then(own.done(), ring_gather(shape, shape.output_blocks));
 }
 
 // Each member sends all blocks but one; a member that does not send the smallest sends most.
@@ -101,8 +102,8 @@ Cost cost_of_once_around(const Blocks& blocks, int size) {
   return {rounds, blocks.total() - blocks.smallest(), rounds * blocks.total()};
 }
 
-Cost ring_cost_of_reduce_scatter(const Shape& shape) { return cost_of_once_around(shape.gives, shape.size); }
-Cost ring_cost_of_all_gather(const Shape& shape) { return cost_of_once_around(shape.takes, shape.size); }
+Cost ring_cost_of_reduce_scatter(const Shape& shape) { return cost_of_once_around(shape.input_blocks, shape.size); }
+Cost ring_cost_of_all_gather(const Shape& shape) { return cost_of_once_around(shape.output_blocks, shape.size); }
 
 constexpr std::array<Algorithm, 5> ring_table = {{
     {Collective::all_reduce, "ring", ring_all_reduce, cost_of_ring_all_reduce, {.once = true}},

@@ -165,8 +165,8 @@ Schedule scatter_all_gather_broadcast(const Shape& shape) {
 void gather_to(ScheduleBuilder& schedule, const HalvingSteps& steps, int distance_from_root,
                const PlacedBuffer& place) {
   for (auto step = steps.rbegin(); step != steps.rend(); ++step, distance_from_root /= 2) {
-    const HalvingTransfer& mine = step->takes.front();
-    const HalvingTransfer& theirs = step->gives.front();
+    const HalvingTransfer& mine = step->kept_ranges.front();
+    const HalvingTransfer& theirs = step->sent_ranges.front();
     schedule.round();
     if (distance_from_root % 2 != 0) {
       schedule.send(mine.peer, place.at(mine.range));
@@ -186,7 +186,7 @@ Schedule rabenseifner_reduce(const Shape& shape) {
   const Folding folding(shape.size, shape.root);
   if (!folding.works(me)) return halving.round().send(folded_with(me), whole).done();
   const HalvingSteps steps = folding.steps(me, Blocks::split(shape.count, shape.size));
-  const Slice half = steps.front().takes.front().range;
+  const Slice half = steps.front().kept_ranges.front().range;
   const bool paired = folding.is_paired(me);
   const std::size_t held = me == shape.root ? 0 : paired ? shape.count : half.count;
   PlacedBuffer sums{Space::scratch, paired ? 0 : half.offset};

@@ -73,7 +73,7 @@ void Batch::run(Origin origin) {
 
 // With LOCKSTEP_STRICT the line is part of the agreement, so calls from another line are packed again.
 void Batch::pack_for(const Origin& origin) {
-  const std::uint64_t place = core_->members().options().strict ? fingerprint_of(origin) : 0;
+  const std::uint64_t place = core_->member().options().strict ? fingerprint_of(origin) : 0;
   if (place != place_) calls_.clear();
   place_ = place;
   if (calls_.empty()) pack(origin);
@@ -162,9 +162,9 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
   const detail::StagingBuffer staged =
       core.binder().packing_memory(device, bytes, std::ranges::any_of(members, is_on_device));
   whole.output = {staged.get(), whole.output.count};
-  const bool gives = whole.collective != Collective::broadcast || core.members().rank() == whole.root;
-  whole.input = gives ? whole.output : detail::BufferView{};
-  const bool takes = whole.collective != Collective::broadcast || !gives;
+  const bool has_input = whole.collective != Collective::broadcast || core.member().rank() == whole.root;
+  whole.input = has_input ? whole.output : detail::BufferView{};
+  const bool has_output = whole.collective != Collective::broadcast || !has_input;
   detail::BoundCall bound_call = core.binder().bind(whole, detail::QueryRule::never);
   bound_call.staged = staged;
   bound_call.packs_on_gpu = is_there;
@@ -172,13 +172,13 @@ detail::BoundCall Batch::packed(detail::CommunicatorCore& core, detail::CallRequ
   // In the node, the call itself divides.
   const bool divides = whole.reduction.op == ReduceOp::avg && !bound_call.call.plan->in_node;
   bound_call.call.is_plain_sum = scales || divides;
-  const detail::CopyTransform way_back{.type = whole.type, .divisor = divides ? core.members().size() : 0};
+  const detail::CopyTransform way_back{.type = whole.type, .divisor = divides ? core.member().size() : 0};
   std::byte* next = staged.get();
   for (const detail::CallRequest& each : members) {
     if (each.output.count == 0) continue;
     const gpu::MemoryLocation where = where_is(each.output);
-    if (gives) bound_call.in.push_back({each.output, next, whole.element_bytes, where, way_in(each)});
-    if (takes) bound_call.back.push_back({each.output, next, whole.element_bytes, where, way_back});
+    if (has_input) bound_call.in.push_back({each.output, next, whole.element_bytes, where, way_in(each)});
+    if (has_output) bound_call.back.push_back({each.output, next, whole.element_bytes, where, way_back});
     next += each.output.count * whole.element_bytes;
   }
   return bound_call;

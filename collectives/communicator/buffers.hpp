@@ -58,7 +58,7 @@ struct BufferView {
 // Holds the two parts of an error text: the fact and the remedy.
 struct BufferError {
   std::string what;
-  std::string mend;
+  std::string remedy;
 };
 // Returns the error of a buffer that cannot exist, and nothing for a good one. It finds counts and strides that no
 // memory holds, a null address with elements, and overlapping runs if `written`.

@@ -26,36 +26,36 @@ void CallBinder::set_subject(const CallSubject& subject) {
 }
 
 CallRequest CallBinder::with_options(CallRequest request) const {
-  const CommunicatorOptions& options = members_.options();
+  const CommunicatorOptions& options = member_.options();
   if (options.order == Order::reproducible) request.order = Order::reproducible;
   request.wire = options.wire;
   return request;
 }
 
 Spec CallBinder::spec_for(const CallRequest& request) {
-  Spec spec = spec_of(request, members_.size(), members_.rank(), partitions_);
+  Spec spec = spec_of(request, member_.size(), member_.rank(), partitions_);
   spec.fingerprints.layout = layout_with(spec.fingerprints.layout, subject_.layout);
   spec.fingerprints.variable = subject_.variable;
-  if (members_.options().strict) spec.fingerprints.place = fingerprint_of(request.origin);
+  if (member_.options().strict) spec.fingerprints.place = fingerprint_of(request.origin);
   return spec;
 }
 
 BoundCall CallBinder::bind(const CallRequest& request, QueryRule query_rule) {
-  members_.refuse_if_closed();
-  return members_.or_refuse([&] {
+  member_.refuse_if_closed();
+  return member_.or_refuse([&] {
     CallRequest whole = with_options(request);
     if (request.collective == Collective::barrier) whole.input = {const_cast<std::byte*>(&token), 1};
     const Spec spec = spec_for(whole);
     BoundCall bound_call;
     bound_call.call = {
-        .plan = members_.planner().plan(spec),
+        .plan = member_.planner().plan(spec),
         .input = whole.input.data,
         .output = whole.output.data,
         .kernel = request.reduction.op == ReduceOp::user ? nullptr : find_kernel(request.type, request.reduction.op),
         .user = request.reduction.user,
         .factor = request.reduction.factor,
         .origin = request.origin,
-        .limit = members_.options().timeout};
+        .limit = member_.options().timeout};
     bound_call.stream = request.stream;
     if (request.stream && staging_.can_keep_order(request, *bound_call.call.plan))
       bound_call.call.plan = in_stream(bound_call.call.plan);
@@ -76,7 +76,7 @@ BoundCall CallBinder::bind(const CallRequest& request, QueryRule query_rule) {
 
 void CallBinder::stage(BoundCall& bound_call, const CallRequest& request, QueryRule query_rule) const {
   staging_.stage(bound_call, request);
-  if (query_rule != QueryRule::where_it_is_large) bound_call.call.devices = CallStaging::devices_of(bound_call.call);
+  if (query_rule != QueryRule::if_large) bound_call.call.devices = CallStaging::devices_of(bound_call.call);
 }
 
 // Returns the plan of the call in a stream. Its members know that all have given a stream.
@@ -92,23 +92,23 @@ std::shared_ptr<const Plan> CallBinder::in_stream(const std::shared_ptr<const Pl
 }
 
 BoundCall CallBinder::prepare(const CallRequest& request) {
-  const ExclusiveUse use(members_, request.origin);
-  BoundCall bound_call = bind(request, QueryRule::once);
+  const ExclusiveUse use(member_, request.origin);
+  BoundCall bound_call = bind(request, QueryRule::at_first_start);
   staging_.locate(bound_call, request);
   return bound_call;
 }
 
 BoundCall CallBinder::prepare(std::span<const CallRequest> requests, const CallRequest& whole,
                               std::function<BoundCall()> make_host_call) {
-  if (device_path_.asked_bytes() == DevicePath::never || requests.empty()) return {};
-  const ExclusiveUse use(members_, whole.origin);
-  members_.refuse_if_closed();
-  return members_.or_refuse([&] {
+  if (device_path_.query_bytes() == DevicePath::never || requests.empty()) return {};
+  const ExclusiveUse use(member_, whole.origin);
+  member_.refuse_if_closed();
+  return member_.or_refuse([&] {
     std::vector<CheckedRequest> checked;
     checked.reserve(requests.size());
     for (const CallRequest& each : requests) {
       const CallRequest request = with_options(each);
-      checked.push_back({request, spec_of(request, members_.size(), members_.rank(), partitions_)});
+      checked.push_back({request, spec_of(request, member_.size(), member_.rank(), partitions_)});
     }
     const CallRequest all = with_options(whole);
     BoundCall bound_call;
@@ -123,20 +123,20 @@ BoundCall CallBinder::prepare(std::span<const CallRequest> requests, const CallR
 
 void CallBinder::decide_as(const BoundCall& bound_call, const BoundCall& earlier, const Origin& origin) {
   if (!bound_call.gpus || !earlier.gpus) return;
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
-  members_.or_refuse([&] { device_path_.decide_as(*bound_call.gpus, *earlier.gpus, origin); });
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
+  member_.or_refuse([&] { device_path_.decide_as(*bound_call.gpus, *earlier.gpus, origin); });
 }
 
 void CallBinder::check(const CallRequest& request) {
-  const ExclusiveUse use(members_, request.origin);
-  members_.refuse_if_closed();
-  members_.or_refuse([&] { return spec_of(request, members_.size(), members_.rank(), partitions_); });
+  const ExclusiveUse use(member_, request.origin);
+  member_.refuse_if_closed();
+  member_.or_refuse([&] { return spec_of(request, member_.size(), member_.rank(), partitions_); });
 }
 
 int CallBinder::packing_device(const CallRequest& whole, std::span<const CallRequest> tensors) {
   return device_path_.packing_device(whole, tensors, [&] {
-    return members_.planner().plan(spec_of(with_options(whole), members_.size(), members_.rank(), partitions_));
+    return member_.planner().plan(spec_of(with_options(whole), member_.size(), member_.rank(), partitions_));
   });
 }
 

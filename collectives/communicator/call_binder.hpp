@@ -22,7 +22,7 @@ namespace lockstep::detail {
 // request throws Error usage; that fails the communicator, so that no other member waits in vain.
 class CallBinder {
  public:
-  CallBinder(Membership& members, DevicePath& device_path) : members_(members), device_path_(device_path) {}
+  CallBinder(CommunicatorMember& member, DevicePath& device_path) : member_(member), device_path_(device_path) {}
 
   // Checks and plans a call. Code inside another call may use it.
   BoundCall bind(const CallRequest& request, QueryRule query_rule);
@@ -59,9 +59,9 @@ class CallBinder {
   std::shared_ptr<const Plan> in_stream(const std::shared_ptr<const Plan>& plan);
   void stage(BoundCall& bound_call, const CallRequest& request, QueryRule query_rule) const;
 
-  Membership& members_;
+  CommunicatorMember& member_;
   DevicePath& device_path_;
-  CallStaging staging_{members_};
+  CallStaging staging_{member_};
   PartitionCache partitions_;
   CallSubject subject_;
   std::uint64_t subject_key_ = 0;

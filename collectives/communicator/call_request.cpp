@@ -17,8 +17,8 @@ namespace {
 constexpr std::size_t largest_count = std::numeric_limits<std::size_t>::max() / 2;
 
 // Throws Error usage that names the call and its line.
-[[noreturn]] void refuse(const CallRequest& request, std::string_view what, std::string_view mend) {
-  throw Error(Code::usage, text(name_of(request), ": ", what), mend);
+[[noreturn]] void refuse(const CallRequest& request, std::string_view what, std::string_view remedy) {
+  throw Error(Code::usage, text(name_of(request), ": ", what), remedy);
 }
 
 // Returns a * b. Throws Error usage if that exceeds any memory.
@@ -31,11 +31,11 @@ std::size_t product(const CallRequest& request, std::size_t a, std::size_t b) {
 
 // Checks the buffers and the root by themselves.
 void check_sizes(const CallRequest& request, int size) {
-  if (request.wrong != nullptr)
-    refuse(request, request.wrong, "give a number of runs that the number of members divides");
+  if (request.error != nullptr)
+    refuse(request, request.error, "give a number of runs that the number of members divides");
   for (const BufferView* each : {&request.input, &request.output}) {
-    const auto wrong = buffer_error(*each, request.element_bytes, each == &request.output);
-    if (wrong) refuse(request, wrong->what, wrong->mend);
+    const auto error = buffer_error(*each, request.element_bytes, each == &request.output);
+    if (error) refuse(request, error->what, error->remedy);
   }
   if (request.root < 0 || request.root >= size) {
     refuse(request, text("root ", request.root, ", but the members are 0 to ", size - 1),
@@ -118,8 +118,8 @@ bool is_in_place(const CallRequest& request, const Spec& spec, int index) {
   if (in.blocks != out.blocks || (in.blocks > 1 && (in.stride != out.stride || in.count != out.count))) return false;
   std::size_t input_shift = 0;
   std::size_t output_shift = 0;
-  if (spec.takes.parts() > 1 && spec.gives.parts() == 1) input_shift = spec.takes.offset(index);
-  if (spec.gives.parts() > 1 && spec.takes.parts() == 1) output_shift = spec.gives.offset(index);
+  if (spec.output_blocks.parts() > 1 && spec.input_blocks.parts() == 1) input_shift = spec.output_blocks.offset(index);
+  if (spec.input_blocks.parts() > 1 && spec.output_blocks.parts() == 1) output_shift = spec.input_blocks.offset(index);
   const auto begin = [&](const BufferView& data, std::size_t shift) {
     return reinterpret_cast<std::uintptr_t>(data.data) - shift * request.element_bytes;
   };
@@ -149,14 +149,14 @@ void cut_equal(const CallRequest& request, Spec& spec, int size, int index) {
     case Collective::all_gather:
     case Collective::gather:
       spec.count = request.input.count;
-      spec.takes = Blocks::even(spec.count, size);
+      spec.output_blocks = Blocks::even(spec.count, size);
       if (request.collective == Collective::all_gather || root)
         need(request, "output", request.output, product(request, spec.count, members), "one input for every member");
       break;
     case Collective::reduce_scatter:
     case Collective::scatter:
       spec.count = request.output.count;
-      spec.gives = Blocks::even(spec.count, size);
+      spec.input_blocks = Blocks::even(spec.count, size);
       if (request.collective == Collective::reduce_scatter || root)
         need(request, "input", request.input, product(request, spec.count, members), "one output for every member");
       break;
@@ -165,7 +165,7 @@ void cut_equal(const CallRequest& request, Spec& spec, int size, int index) {
       if (request.input.count % members != 0)
         refuse(request, text(request.input.count, " elements for ", size, " members"), "give as many for every member");
       spec.count = request.input.count / members;
-      spec.gives = spec.takes = Blocks::even(spec.count, size);
+      spec.input_blocks = spec.output_blocks = Blocks::even(spec.count, size);
       break;
     case Collective::broadcast:
       spec.count = request.output.count;
@@ -188,34 +188,36 @@ void cut_unequal(const CallRequest& request, Spec& spec, int size, int index, Pa
   const bool root = index == request.root;
   const auto own = static_cast<std::size_t>(index);
   if (request.collective == Collective::gather_v && !root) {
-    spec.takes = partitions.only(size, index, request.input.count).blocks;
+    spec.output_blocks = partitions.only(size, index, request.input.count).blocks;
     return;
   }
   if (request.collective == Collective::scatter_v && !root) {
-    spec.gives = partitions.only(size, index, request.output.count).blocks;
+    spec.input_blocks = partitions.only(size, index, request.output.count).blocks;
     return;
   }
-  const bool gives = request.collective != Collective::all_gather_v && request.collective != Collective::gather_v;
-  const bool takes = request.collective == Collective::all_gather_v || request.collective == Collective::gather_v ||
-                     request.collective == Collective::all_to_all_v;
-  if (gives) {
-    need_counts(request, "input", request.gives, request.gives_offsets, size);
-    const PartitionCache::BlockPartition& cut = partitions.find(request.gives, request.gives_offsets);
+  const bool has_input_counts =
+      request.collective != Collective::all_gather_v && request.collective != Collective::gather_v;
+  const bool has_output_counts = request.collective == Collective::all_gather_v ||
+                                 request.collective == Collective::gather_v ||
+                                 request.collective == Collective::all_to_all_v;
+  if (has_input_counts) {
+    need_counts(request, "input", request.send_counts, request.send_offsets, size);
+    const PartitionCache::BlockPartition& cut = partitions.find(request.send_counts, request.send_offsets);
     need_room(request, "input", cut, request.input, false);
-    spec.gives = cut.blocks;
-    if (!takes) need(request, "output", request.output, request.gives[own], "this member's count");
+    spec.input_blocks = cut.blocks;
+    if (!has_output_counts) need(request, "output", request.output, request.send_counts[own], "this member's count");
   }
-  if (takes) {
-    need_counts(request, "output", request.takes, request.takes_offsets, size);
-    const PartitionCache::BlockPartition& cut = partitions.find(request.takes, request.takes_offsets);
+  if (has_output_counts) {
+    need_counts(request, "output", request.receive_counts, request.receive_offsets, size);
+    const PartitionCache::BlockPartition& cut = partitions.find(request.receive_counts, request.receive_offsets);
     need_room(request, "output", cut, request.output, true);
-    spec.takes = cut.blocks;
-    if (!gives) need(request, "input", request.input, request.takes[own], "this member's count");
+    spec.output_blocks = cut.blocks;
+    if (!has_input_counts) need(request, "input", request.input, request.receive_counts[own], "this member's count");
   }
-  if (gives && takes && request.gives[own] != request.takes[own])
+  if (has_input_counts && has_output_counts && request.send_counts[own] != request.receive_counts[own])
     refuse(request,
-           text("this member gives itself ", request.gives[own], " elements and takes ", request.takes[own],
-                " from itself"),
+           text("this member gives itself ", request.send_counts[own], " elements and takes ",
+                request.receive_counts[own], " from itself"),
            "give the same count at its own place in both lists");
 }
 

@@ -28,13 +28,13 @@ struct CallRequest {
   BufferView output = {};
   // Hold the number of elements that each member gives or takes in unequal forms, and the blocks' offsets in elements.
   // Empty offsets mean that blocks lie one after the other.
-  std::span<const std::size_t> gives = {};
-  std::span<const std::size_t> gives_offsets = {};
-  std::span<const std::size_t> takes = {};
-  std::span<const std::size_t> takes_offsets = {};
+  std::span<const std::size_t> send_counts = {};
+  std::span<const std::size_t> send_offsets = {};
+  std::span<const std::size_t> receive_counts = {};
+  std::span<const std::size_t> receive_offsets = {};
   Origin origin = {};
   // Holds an error that was found while the request was made; null means none. The check throws it as Error usage.
-  const char* wrong = nullptr;
+  const char* error = nullptr;
   // Names the stream that orders the call. Nothing means no stream; a null stream is the default stream.
   std::optional<gpu::Stream> stream = {};
   // Holds a hash of the tensors' shapes if several tensors are one call; see layout_of().

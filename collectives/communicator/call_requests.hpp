@@ -62,7 +62,7 @@ inline BufferView block_of(CallRequest& request, const BufferView& all, int rank
   if (all.contiguous()) return {begin + before * each * request.element_bytes, each};
   const std::size_t run = all.count < all.blocks ? 1 : all.count / all.blocks;
   const std::size_t runs = each / run;
-  if (each % run != 0) request.wrong = "in place, but the runs of the strided buffer cannot be shared out whole";
+  if (each % run != 0) request.error = "in place, but the runs of the strided buffer cannot be shared out whole";
   return {begin + before * runs * all.stride * request.element_bytes, each, runs == 0 ? 1 : runs, all.stride};
 }
 
@@ -100,39 +100,39 @@ CallRequest reduce_to_root(R&& data, const Op& op, int root, int rank, Origin or
 
 // Returns a request in which each member takes blocks of unequal size; `collective` is gather_v or all_gather_v.
 template <class In, class Out>
-CallRequest gather_v(Collective collective, const In& in, Out&& out, Counts takes, Counts offsets, int root,
+CallRequest gather_v(Collective collective, const In& in, Out&& out, Counts receive_counts, Counts offsets, int root,
                      Origin origin) {
   CallRequest request = move(collective, in, out, root, origin);
-  request.takes = takes;
-  request.takes_offsets = offsets;
+  request.receive_counts = receive_counts;
+  request.receive_offsets = offsets;
   return request;
 }
 
 // Returns a request in which each member gives blocks of unequal size.
 template <class In, class Out>
-CallRequest scatter_v(Collective collective, const In& in, Out&& out, Counts gives, Counts offsets, int root,
+CallRequest scatter_v(Collective collective, const In& in, Out&& out, Counts send_counts, Counts offsets, int root,
                       Origin origin) {
   CallRequest request = move(collective, in, out, root, origin);
-  request.gives = gives;
-  request.gives_offsets = offsets;
+  request.send_counts = send_counts;
+  request.send_offsets = offsets;
   return request;
 }
 
 // Returns a reduce_scatter_v. Its input blocks lie one after the other.
 template <class In, class Out, class Op>
-CallRequest reduce_scatter_v(const In& in, Out&& out, Counts gives, const Op& op, Origin origin) {
-  CallRequest request = scatter_v(Collective::reduce_scatter_v, in, out, gives, {}, 0, origin);
+CallRequest reduce_scatter_v(const In& in, Out&& out, Counts send_counts, const Op& op, Origin origin) {
+  CallRequest request = scatter_v(Collective::reduce_scatter_v, in, out, send_counts, {}, 0, origin);
   request.reduction = reduction_of<Element<In>>(op);
   return request;
 }
 
 // Returns an all_to_all_v. Empty offsets mean that blocks lie one after the other.
 template <class In, class Out>
-CallRequest all_to_all_v(const In& in, Counts gives, Out&& out, Counts takes, Counts gives_offsets,
-                         Counts takes_offsets, Origin origin) {
-  CallRequest request = scatter_v(Collective::all_to_all_v, in, out, gives, gives_offsets, 0, origin);
-  request.takes = takes;
-  request.takes_offsets = takes_offsets;
+CallRequest all_to_all_v(const In& in, Counts send_counts, Out&& out, Counts receive_counts, Counts send_offsets,
+                         Counts receive_offsets, Origin origin) {
+  CallRequest request = scatter_v(Collective::all_to_all_v, in, out, send_counts, send_offsets, 0, origin);
+  request.receive_counts = receive_counts;
+  request.receive_offsets = receive_offsets;
   return request;
 }
 

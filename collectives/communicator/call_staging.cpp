@@ -6,7 +6,7 @@
 
 #include "collectives/engine/device_copy_pipeline.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "collectives/node/call_context.hpp"
 #include "topology/base/text.hpp"
 
@@ -18,7 +18,7 @@ namespace {
 std::size_t written_by(const Plan& plan) {
   const bool has_nothing_before_it = plan.spec.collective == Collective::exscan && plan.index == 0;
   if (plan.output_count == 0 || has_nothing_before_it) return 0;
-  return cuts_output(plan.spec.collective) ? plan.spec.takes.total() : plan.output_count;
+  return cuts_output(plan.spec.collective) ? plan.spec.output_blocks.total() : plan.output_count;
 }
 
 // Returns the buffers for rounds that work on some data while the rest is copied. Returns null if there is too little
@@ -51,13 +51,13 @@ std::shared_ptr<const DeviceBuffers> device_buffers_of(const CallRequest& reques
 }  // namespace
 
 StagingBuffer CallStaging::take_memory(std::size_t bytes, bool for_gpu) const {
-  return members_.or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
+  return member_.or_refuse([&] { return make_staging_buffer(bytes, for_gpu); });
 }
 
 // True if members that share GPUs keep the order of a stream themselves, for contiguous data. It is equal on all
 // members.
 bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) const {
-  node::Room* const room = members_.engine().world().room();
+  node::Room* const room = member_.engine().platform().room();
   if (!plan.in_node || room == nullptr || (!room->buffers().is_one_process() && room->gpus().shared() == nullptr))
     return false;
   const bool is_known = !reduces(request.collective) || request.reduction.op != ReduceOp::user;
@@ -66,10 +66,10 @@ bool CallStaging::can_keep_order(const CallRequest& request, const Plan& plan) c
 
 // Logs why members could not map each other's memory on GPUs.
 void CallStaging::log_mapping_failure() const {
-  node::Room* const room = members_.engine().world().room();
+  node::Room* const room = member_.engine().platform().room();
   if (room == nullptr || room->gpus().shared() == nullptr || !room->gpus().shared()->failure().is_known()) return;
-  members_.exchange().log().warn(
-      text("members of \"", members_.options().name, "\" ", room->gpus().shared()->failure().take()));
+  member_.exchange().log().warn(
+      text("members of \"", member_.options().name, "\" ", room->gpus().shared()->failure().take()));
 }
 
 // Adds copies in and back for strided data, and for GPU data that the members cannot use in place. Input and output in
@@ -121,9 +121,9 @@ BufferDevices CallStaging::devices_of(const Call& call) {
 }
 
 bool CallStaging::is_known(const void* data, std::size_t bytes) const {
-  node::Room* const room = members_.engine().world().room();
+  node::Room* const room = member_.engine().platform().room();
   bool is_known = false;
-  if (room != nullptr) members_.engine().alone([&] { is_known = room->buffers().registry().has(data, bytes); });
+  if (room != nullptr) member_.engine().alone([&] { is_known = room->buffers().registry().has(data, bytes); });
   return is_known;
 }
 
@@ -146,7 +146,7 @@ void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& ori
   for (const BoundCall::BufferLocation& each : bound_call.locations) {
     if (each.data == nullptr) continue;
     if (each.where.on_device() ? gpu::where(each.data) == each.where : is_known(each.data, each.bytes)) continue;
-    members_.or_refuse([&] {
+    member_.or_refuse([&] {
       throw Error(Code::usage,
                   text("the ", &each == &bound_call.locations.front() ? "input" : "output", " of a planned ",
                        to_string(bound_call.call.plan->spec.collective), " at ", place(origin), " was in ",

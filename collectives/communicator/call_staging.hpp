@@ -6,7 +6,7 @@
 
 #include "collectives/communicator/bound_call.hpp"
 #include "collectives/communicator/call_request.hpp"
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/plan.hpp"
 
 namespace lockstep::detail {
@@ -14,7 +14,7 @@ namespace lockstep::detail {
 // Gives planned calls their staging memory. It keeps nothing itself.
 class CallStaging {
  public:
-  explicit CallStaging(Membership& members) : members_(members) {}
+  explicit CallStaging(CommunicatorMember& member) : member_(member) {}
 
   // True if members that share GPUs keep the order of a stream themselves, for contiguous data. It is equal on all
   // members.
@@ -36,7 +36,7 @@ class CallStaging {
   bool is_known(const void* data, std::size_t bytes) const;
   BoundCall::BufferLocation location_of(const BufferView& data, std::size_t element_bytes) const;
 
-  Membership& members_;
+  CommunicatorMember& member_;
 };
 
 }  // namespace lockstep::detail

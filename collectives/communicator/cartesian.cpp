@@ -89,7 +89,7 @@ Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) 
   try {
     for (const FaceView& face : faces_) add(face, element_bytes, origin);
   } catch (const Error& error) {
-    core.members().refuse(error);
+    core.member().refuse(error);
     throw;
   }
   return {communicator_->core(), core.exchange(sends_, receives_, origin)};
@@ -97,14 +97,16 @@ Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) 
 
 void CartesianGrid::add(const FaceView& face, std::size_t element_bytes, Origin origin) {
   const std::optional<int> peer = neighbour(face.dimension, face.side);
-  if (face.gives.count != face.takes.count)
+  if (face.send_buffer.count != face.receive_buffer.count)
     throw Error(Code::usage,
-                text("a face that gives ", face.gives.count, " elements and takes ", face.takes.count, " (",
-                     place(origin), ')'),
+                text("a face that gives ", face.send_buffer.count, " elements and takes ", face.receive_buffer.count,
+                     " (", place(origin), ')'),
                 "neighbours exchange equally much; use sendrecv for unequal counts");
   if (!peer) return;
-  sends_.push_back({*peer, face.gives, element_bytes, tag_of(face.dimension, face.side == GridSide::upper), true});
-  receives_.push_back({*peer, face.takes, element_bytes, tag_of(face.dimension, face.side == GridSide::lower), true});
+  sends_.push_back(
+      {*peer, face.send_buffer, element_bytes, tag_of(face.dimension, face.side == GridSide::upper), true});
+  receives_.push_back(
+      {*peer, face.receive_buffer, element_bytes, tag_of(face.dimension, face.side == GridSide::lower), true});
 }
 
 }  // namespace lockstep

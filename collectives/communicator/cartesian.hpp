@@ -25,8 +25,8 @@ template <class T>
 struct Face {
   int dimension;
   GridSide side;
-  StridedBuffer<const T> gives;
-  StridedBuffer<T> takes;
+  StridedBuffer<const T> send_buffer;
+  StridedBuffer<T> receive_buffer;
 };
 
 // Places all ranks of a communicator on a grid. Each keeps its rank in the communicator.
@@ -49,7 +49,8 @@ class CartesianGrid {
   std::optional<int> neighbour(int dimension, GridSide side) const;
 
   // Exchanges all faces with the neighbours at once, as one operation. Both ranks that share a face name it. A face at
-  // an end of the grid is skipped, and its `takes` stay as they are. Throws Error usage if a face's two lengths differ.
+  // an end of the grid is skipped, and its `receive_buffer` stays as it is. Throws Error usage if a face's two lengths
+  // differ.
   template <class T>
   void exchange(std::span<const Face<T>> faces, Origin origin = Origin::here()) {
     exchange_async(faces, origin).wait(origin);
@@ -59,7 +60,8 @@ class CartesianGrid {
     detail::check_element<T>();
     faces_.clear();
     for (const Face<T>& face : faces)
-      faces_.push_back({face.dimension, face.side, detail::input_of(face.gives), detail::output_of(face.takes)});
+      faces_.push_back(
+          {face.dimension, face.side, detail::input_of(face.send_buffer), detail::output_of(face.receive_buffer)});
     return exchange_faces(sizeof(T), origin);
   }
 
@@ -68,8 +70,8 @@ class CartesianGrid {
   struct FaceView {
     int dimension;
     GridSide side;
-    detail::BufferView gives;
-    detail::BufferView takes;
+    detail::BufferView send_buffer;
+    detail::BufferView receive_buffer;
   };
   Request exchange_faces(std::size_t element_bytes, Origin origin);
   void add(const FaceView& face, std::size_t element_bytes, Origin origin);

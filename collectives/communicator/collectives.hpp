@@ -294,19 +294,23 @@ class Collectives {
   // Does the same with blocks of different lengths: gives[i] elements go to rank i, and takes[i] come from it. Both
   // sides give the same length, or both get an error. Without offsets, the blocks follow each other.
   template <class In, class Out>
-  void all_to_all_v(const In& in, Counts gives, Out&& out, Counts takes, Counts gives_offsets = {},
-                    Counts takes_offsets = {}, Origin origin = Origin::here()) {
-    self().run(detail::requests::all_to_all_v(in, gives, out, takes, gives_offsets, takes_offsets, origin));
+  void all_to_all_v(const In& in, Counts send_counts, Out&& out, Counts receive_counts, Counts send_offsets = {},
+                    Counts receive_offsets = {}, Origin origin = Origin::here()) {
+    self().run(
+        detail::requests::all_to_all_v(in, send_counts, out, receive_counts, send_offsets, receive_offsets, origin));
   }
   template <class In, class Out>
-  Request all_to_all_v_async(const In& in, Counts gives, Out&& out, Counts takes, Counts gives_offsets = {},
-                             Counts takes_offsets = {}, Origin origin = Origin::here()) {
-    return self().begin(detail::requests::all_to_all_v(in, gives, out, takes, gives_offsets, takes_offsets, origin));
+  Request all_to_all_v_async(const In& in, Counts send_counts, Out&& out, Counts receive_counts,
+                             Counts send_offsets = {}, Counts receive_offsets = {}, Origin origin = Origin::here()) {
+    return self().begin(
+        detail::requests::all_to_all_v(in, send_counts, out, receive_counts, send_offsets, receive_offsets, origin));
   }
   template <class In, class Out>
-  PreparedCall plan_all_to_all_v(const In& in, Counts gives, Out&& out, Counts takes, Counts gives_offsets = {},
-                                 Counts takes_offsets = {}, Origin origin = Origin::here()) {
-    return self().prepare(detail::requests::all_to_all_v(in, gives, out, takes, gives_offsets, takes_offsets, origin));
+  PreparedCall plan_all_to_all_v(const In& in, Counts send_counts, Out&& out, Counts receive_counts,
+                                 Counts send_offsets = {}, Counts receive_offsets = {},
+                                 Origin origin = Origin::here()) {
+    return self().prepare(
+        detail::requests::all_to_all_v(in, send_counts, out, receive_counts, send_offsets, receive_offsets, origin));
   }
 
   // Combines the data of ranks 0 to this one, and writes the result into this rank's `out`. All ranks give the same
@@ -366,9 +370,9 @@ class Collectives {
   }
 
   // Returns when all ranks have called it. It moves no data.
-  void barrier(Origin origin = Origin::here()) { self().run(barrier_ask(origin)); }
-  Request barrier_async(Origin origin = Origin::here()) { return self().begin(barrier_ask(origin)); }
-  PreparedCall plan_barrier(Origin origin = Origin::here()) { return self().prepare(barrier_ask(origin)); }
+  void barrier(Origin origin = Origin::here()) { self().run(barrier_request(origin)); }
+  Request barrier_async(Origin origin = Origin::here()) { return self().begin(barrier_request(origin)); }
+  PreparedCall plan_barrier(Origin origin = Origin::here()) { return self().prepare(barrier_request(origin)); }
 
  private:
   friend Self;
@@ -384,7 +388,7 @@ class Collectives {
       return self().rank() == root ? whole : whole.first(0);
     }
   }
-  static detail::CallRequest barrier_ask(Origin origin) {
+  static detail::CallRequest barrier_request(Origin origin) {
     return {.collective = Collective::barrier, .origin = origin};
   }
 };

@@ -22,8 +22,8 @@ node::SymmetricPart allocate_symmetric(CommunicatorCore* core, std::size_t count
 
 }  // namespace detail
 
-int StreamCollectives::rank() const { return core_->members().rank(); }
-int StreamCollectives::size() const { return core_->members().size(); }
+int StreamCollectives::rank() const { return core_->member().rank(); }
+int StreamCollectives::size() const { return core_->member().size(); }
 
 detail::CallRequest StreamCollectives::ordered(detail::CallRequest request) const {
   request.stream = stream_;
@@ -52,32 +52,32 @@ Communicator& Communicator::operator=(Communicator&& other) noexcept {
   return *this;
 }
 
-int Communicator::rank() const { return here().members().rank(); }
-int Communicator::size() const { return here().members().size(); }
-const std::string& Communicator::name() const { return here().members().options().name; }
-Order Communicator::order() const { return here().members().options().order; }
-const Topology& Communicator::topology() const { return *here().members().topology(); }
-const std::vector<int>& Communicator::ranks() const { return here().members().planner().group().ranks(); }
-const CommunicatorOptions& Communicator::options() const { return here().members().options(); }
-void Communicator::set_timeout(Duration timeout) { here().set_timeout(timeout); }
+int Communicator::rank() const { return checked_core().member().rank(); }
+int Communicator::size() const { return checked_core().member().size(); }
+const std::string& Communicator::name() const { return checked_core().member().options().name; }
+Order Communicator::order() const { return checked_core().member().options().order; }
+const Topology& Communicator::topology() const { return *checked_core().member().topology(); }
+const std::vector<int>& Communicator::ranks() const { return checked_core().member().planner().group().ranks(); }
+const CommunicatorOptions& Communicator::options() const { return checked_core().member().options(); }
+void Communicator::set_timeout(Duration timeout) { checked_core().set_timeout(timeout); }
 bool Communicator::failed() const {
-  return core_ && (core_->members().is_closed() || core_->members().engine().failed());
+  return core_ && (core_->member().is_closed() || core_->member().engine().failed());
 }
 
-void Communicator::run(const detail::CallRequest& request) { here().run(request); }
-Request Communicator::begin(const detail::CallRequest& request) { return {core_, here().start(request)}; }
+void Communicator::run(const detail::CallRequest& request) { checked_core().run(request); }
+Request Communicator::begin(const detail::CallRequest& request) { return {core_, checked_core().start(request)}; }
 PreparedCall Communicator::prepare(const detail::CallRequest& request) {
-  return {core_, here().binder().prepare(request)};
+  return {core_, checked_core().binder().prepare(request)};
 }
 
 Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                                Origin origin) {
-  return {core_, here().exchange(sends, receives, origin)};
+  return {core_, checked_core().exchange(sends, receives, origin)};
 }
 
 std::shared_ptr<std::byte> Communicator::gpu_memory(std::size_t count, std::size_t element_bytes, int device,
                                                     Origin origin) const {
-  return here().allocate_on_gpu(count, element_bytes, device, origin);
+  return checked_core().allocate_on_gpu(count, element_bytes, device, origin);
 }
 
 void Communicator::refuse_moved() {
@@ -85,28 +85,28 @@ void Communicator::refuse_moved() {
 }
 
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
-  CommunicatorOptions options = here().members().options();
+  CommunicatorOptions options = checked_core().member().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
-  auto core = here().factory().split(colour, key, std::move(options), origin);
+  auto core = checked_core().factory().split(colour, key, std::move(options), origin);
   if (!core) return std::nullopt;
   return Communicator(std::move(core));
 }
 
 Communicator Communicator::shrink(std::string name) {
-  CommunicatorOptions options = here().members().options();
+  CommunicatorOptions options = checked_core().member().options();
   if (!name.empty()) options.name = std::move(name);
-  return Communicator(here().factory().shrink(std::move(options)));
+  return Communicator(checked_core().factory().shrink(std::move(options)));
 }
 
 Communicator Communicator::reproducible(std::string name, Origin origin) {
-  CommunicatorOptions options = here().members().options();
+  CommunicatorOptions options = checked_core().member().options();
   options.name = name.empty() ? text(options.name, "/reproducible") : std::move(name);
   options.order = Order::reproducible;
   return duplicate(std::move(options), origin);
 }
 
 Communicator Communicator::duplicate(CommunicatorOptions options, Origin origin) {
-  return Communicator(here().factory().split(0, rank(), std::move(options), origin));
+  return Communicator(checked_core().factory().split(0, rank(), std::move(options), origin));
 }
 
 }  // namespace lockstep

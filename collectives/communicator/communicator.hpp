@@ -71,7 +71,7 @@ class Communicator : public Collectives<Communicator> {
   // and ranks may destroy buffers in any order.
   template <class T>
   SymmetricBuffer<T> allocate(std::size_t count, Origin origin = Origin::here()) {
-    return SymmetricBuffer<T>(core_, detail::allocate_symmetric(&here(), count, sizeof(T), origin), count);
+    return SymmetricBuffer<T>(core_, detail::allocate_symmetric(&checked_core(), count, sizeof(T), origin), count);
   }
 
   // Allocates `count` elements in a GPU's memory. All ranks call it. If each has its own GPU and NCCL, NCCL need not
@@ -83,7 +83,7 @@ class Communicator : public Collectives<Communicator> {
 
   // Returns the collectives in the order of a GPU's stream (a cudaStream_t). All ranks make such a call through on().
   StreamCollectives on(gpu::Stream stream) const {
-    here();
+    checked_core();
     return {core_, stream};
   }
 
@@ -121,7 +121,7 @@ class Communicator : public Collectives<Communicator> {
 
  private:
   // Returns the core. Throws Error usage if the communicator was moved from.
-  detail::CommunicatorCore& here() const {
+  detail::CommunicatorCore& checked_core() const {
     if (!core_) refuse_moved();
     return *core_;
   }

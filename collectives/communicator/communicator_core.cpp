@@ -14,56 +14,56 @@ namespace lockstep::detail {
 CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
                                    std::vector<int> ranks, TransportMaker maker, CommunicatorOptions options,
                                    node::MemoryLineage lineage)
-    : members_(std::move(exchange), std::move(topology), std::move(ranks), maker, options, std::move(lineage),
-               has_device_path(options)),
-      factory_(members_, std::move(maker)),
-      device_path_(make_device_path(members_, factory_)),
-      binder_(members_, *device_path_),
-      repeated_calls_(members_, *device_path_),
-      pending_calls_(members_, *device_path_),
-      messages_(members_, pending_calls_) {
-  members_.call_after_failure([this] { device_path_->abort(); });
+    : member_(std::move(exchange), std::move(topology), std::move(ranks), maker, options, std::move(lineage),
+              has_device_path(options)),
+      factory_(member_, std::move(maker)),
+      device_path_(make_device_path(member_, factory_)),
+      binder_(member_, *device_path_),
+      repeated_calls_(member_, *device_path_),
+      pending_calls_(member_, *device_path_),
+      messages_(member_, pending_calls_) {
+  member_.call_after_failure([this] { device_path_->abort(); });
 }
 
 CommunicatorCore::~CommunicatorCore() { close(); }
 
 // Ends the work on GPUs first. If messages may still use memory, the second function keeps it for ever.
 void CommunicatorCore::close() noexcept {
-  members_.close([this] { device_path_->end(); },
-                 [this] {
-                   pending_calls_.keep_memory();
-                   device_path_->keep_memory();
-                 });
+  member_.close([this] { device_path_->end(); },
+                [this] {
+                  pending_calls_.keep_memory();
+                  device_path_->keep_memory();
+                });
 }
 
 // Kept calls hold the timeout, so they are forgotten with it.
 void CommunicatorCore::set_timeout(Duration timeout) {
-  const Duration before = members_.options().timeout;
-  members_.set_timeout(timeout);
+  const Duration before = member_.options().timeout;
+  member_.set_timeout(timeout);
   if (timeout != before) repeated_calls_.clear();
 }
 
 // Tries the kept calls first. A call that is kept needs no vote, because it is too small for one.
 void CommunicatorCore::run(const CallRequest& request) {
-  const ExclusiveUse use(members_, request.origin);
+  const ExclusiveUse use(member_, request.origin);
   const RepeatedCalls::Result repeated = repeated_calls_.run(request, binder_.subject_key());
   if (repeated.has_run) return;
-  if (repeated.place == nullptr) return run_inside(binder_.bind(request, QueryRule::where_it_is_large), request.origin);
+  if (repeated.place == nullptr) return run_inside(binder_.bind(request, QueryRule::if_large), request.origin);
   const BoundCall bound_call = binder_.bind(request, QueryRule::never);
-  if (bound_call.call.plan->in_node && !members_.options().strict)
+  if (bound_call.call.plan->in_node && !member_.options().strict)
     RepeatedCalls::remember(*repeated.place, request, binder_.subject_key(), bound_call.call);
-  members_.engine().run(bound_call.call);
+  member_.engine().run(bound_call.call);
 }
 
 void CommunicatorCore::run(const BoundCall& bound_call, Origin origin) {
-  const ExclusiveUse use(members_, origin);
+  const ExclusiveUse use(member_, origin);
   refuse_if_gone({&bound_call, 1}, origin);
   run_inside(bound_call, origin);
 }
 
 void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
-  const ExclusiveUse use(members_, request.origin);
-  const BoundCall bound_call = binder_.bind(request, QueryRule::once);
+  const ExclusiveUse use(member_, request.origin);
+  const BoundCall bound_call = binder_.bind(request, QueryRule::at_first_start);
   if (bound_call.gpus) device_path_->decide_on(*bound_call.gpus, device, request.origin);
   run_inside(bound_call, request.origin);
 }
@@ -76,7 +76,7 @@ void CommunicatorCore::run_inside(const BoundCall& bound_call, const Origin& ori
 }
 
 void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) {
-  const ExclusiveUse use(members_, origin);
+  const ExclusiveUse use(member_, origin);
   refuse_if_gone(calls, origin);
   const CallHandle handle = take_slot(origin);
   begin_all(calls, handle);
@@ -84,16 +84,16 @@ void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) 
 }
 
 CallHandle CommunicatorCore::start(const CallRequest& request) {
-  const ExclusiveUse use(members_, request.origin);
+  const ExclusiveUse use(member_, request.origin);
   // A call that does not block asks no member for its memory, unless the members have named a stream.
-  const BoundCall bound_call = binder_.bind(request, request.stream ? QueryRule::where_it_is_large : QueryRule::never);
+  const BoundCall bound_call = binder_.bind(request, request.stream ? QueryRule::if_large : QueryRule::never);
   const CallHandle handle = take_slot(request.origin);
   begin_all({&bound_call, 1}, handle);
   return handle;
 }
 
 CallHandle CommunicatorCore::start_all(std::span<const BoundCall> calls, Origin origin, const StreamMarks& behind) {
-  const ExclusiveUse use(members_, origin);
+  const ExclusiveUse use(member_, origin);
   refuse_if_gone(calls, origin);
   const CallHandle handle = take_slot(origin);
   pending_calls_.at(handle).on_gpus.behind = behind;
@@ -103,9 +103,9 @@ CallHandle CommunicatorCore::start_all(std::span<const BoundCall> calls, Origin 
 
 CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
                                       Origin origin) {
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
-  members_.or_refuse([&] { messages_.check(sends, receives, origin); });
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
+  member_.or_refuse([&] { messages_.check(sends, receives, origin); });
   const CallHandle handle = take_slot(origin);
   pending_calls_.or_release(handle, [&] { messages_.begin(sends, receives, pending_calls_.at(handle)); });
   return handle;
@@ -113,15 +113,15 @@ CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::s
 
 std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device,
                                                              Origin origin) {
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
   factory_.refuse_allocation_if_failed();
-  return JointSetup(members_).make(Collective::allocate, origin,
-                                   [&] { return device_path_->allocate(count, element_bytes, device, origin); });
+  return JointSetup(member_).make(Collective::allocate, origin,
+                                  [&] { return device_path_->allocate(count, element_bytes, device, origin); });
 }
 
 void CommunicatorCore::refuse_if_gone(std::span<const BoundCall> calls, const Origin& origin) {
-  members_.refuse_if_closed();
+  member_.refuse_if_closed();
   for (const BoundCall& bound_call : calls) binder_.staging().refuse_if_freed(bound_call, origin);
 }
 

@@ -9,8 +9,8 @@
 
 #include "collectives/communicator/call_binder.hpp"
 #include "collectives/communicator/communicator_factory.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
-#include "collectives/communicator/membership.hpp"
 #include "collectives/communicator/peer_messages.hpp"
 #include "collectives/communicator/pending_calls.hpp"
 #include "collectives/communicator/repeated_calls.hpp"
@@ -32,7 +32,7 @@ class CommunicatorCore {
 
   // Return the parts: this member's end of the communicator, the maker of bound calls, the maker of smaller
   // communicators and of memory, and the calls under way.
-  Membership& members() { return members_; }
+  CommunicatorMember& member() { return member_; }
   CallBinder& binder() { return binder_; }
   CommunicatorFactory& factory() { return factory_; }
   PendingCalls& pending_calls() { return pending_calls_; }
@@ -74,7 +74,7 @@ class CommunicatorCore {
   // Waits, unless the host has nothing left to do: then the program continues, and the stream has the result.
   void wait_unless_in_stream(CallHandle handle);
 
-  Membership members_;
+  CommunicatorMember member_;
   CommunicatorFactory factory_;
   std::unique_ptr<DevicePath> device_path_;
   CallBinder binder_;

@@ -17,45 +17,44 @@
 namespace lockstep::detail {
 
 void CommunicatorFactory::refuse_allocation_if_failed() const {
-  if (!members_.engine().failed()) return;
-  throw Error(Code::poisoned,
-              text("the communicator \"", members_.options().name, "\" has failed before: it allocates nothing"),
+  if (!member_.engine().failed()) return;
+  throw Error(Code::already_failed,
+              text("the communicator \"", member_.options().name, "\" has failed before: it allocates nothing"),
               "use an older one, or shrink() this one if members have died");
 }
 
 node::Room* CommunicatorFactory::room_of_all() const {
-  node::Room* const room = members_.engine().world().room();
-  return room != nullptr && room->size() == members_.size() ? room : nullptr;
+  node::Room* const room = member_.engine().platform().room();
+  return room != nullptr && room->size() == member_.size() ? room : nullptr;
 }
 
 node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t element_bytes, Origin origin) {
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
   refuse_allocation_if_failed();
-  return JointSetup(members_).make(Collective::allocate, origin, [&] {
+  return JointSetup(member_).make(Collective::allocate, origin, [&] {
     node::Room* const room = room_of_all();
-    return node::allocate(members_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {
-      members_.engine().alone([&] { room->buffers().registry().own().add(std::move(memory)); });
+    return node::allocate(member_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {
+      member_.engine().alone([&] { room->buffers().registry().own().add(std::move(memory)); });
     });
   });
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::split(int colour, int key, CommunicatorOptions options,
                                                              Origin origin) {
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
-  return JointSetup(members_).make(Collective::split, origin,
-                                   [&] { return split_inside(colour, key, std::move(options)); });
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
+  return JointSetup(member_).make(Collective::split, origin,
+                                  [&] { return split_inside(colour, key, std::move(options)); });
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, int key, CommunicatorOptions options) {
   const node::Room* const room = room_of_all();
   const bool has_memory = room != nullptr && room->buffers().registry().lineage_for({}).has_memory;
-  const std::array<int, 3> mine = {members_.rank(), members_.planner().group().rank(members_.rank()),
-                                   has_memory ? 1 : 0};
-  auto part = members_.exchange().split(colour, key);
+  const std::array<int, 3> mine = {member_.rank(), member_.planner().group().rank(member_.rank()), has_memory ? 1 : 0};
+  auto part = member_.exchange().split(colour, key);
   if (!part) return nullptr;
   // Holds each member's rank here, its rank in the topology, and whether it knows symmetric memory.
   const auto all = part->all_gather("ranks of a split communicator", std::as_bytes(std::span(mine)));
@@ -73,7 +72,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, 
   }
   node::MemoryLineage lineage = room == nullptr ? node::MemoryLineage{} : room->buffers().registry().lineage_for(here);
   lineage.has_memory = all_have;
-  return std::make_shared<CommunicatorCore>(std::move(part), members_.topology(), std::move(ranks), maker_,
+  return std::make_shared<CommunicatorCore>(std::move(part), member_.topology(), std::move(ranks), maker_,
                                             std::move(options), std::move(lineage));
 }
 

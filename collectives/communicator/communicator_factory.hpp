@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 
 namespace lockstep::detail {
 
@@ -22,7 +22,7 @@ class CommunicatorCore;
 class CommunicatorFactory {
  public:
   // `members` must outlive the factory. `maker` makes the transports of new communicators.
-  CommunicatorFactory(Membership& members, TransportMaker maker) : members_(members), maker_(std::move(maker)) {}
+  CommunicatorFactory(CommunicatorMember& member, TransportMaker maker) : member_(member), maker_(std::move(maker)) {}
 
   // Makes a communicator of the members with the same colour, ordered by key, then by rank. All members call it.
   // Returns null if this member's colour is negative.
@@ -35,7 +35,7 @@ class CommunicatorFactory {
   std::shared_ptr<CommunicatorCore> shrink(CommunicatorOptions options);
   // Allocates symmetric memory of count * element_bytes bytes; all members call it, and each owns its part.
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
-  // Throws Error poisoned if the communicator has failed.
+  // Throws Error already_failed if the communicator has failed.
   void refuse_allocation_if_failed() const;
 
  private:
@@ -43,9 +43,9 @@ class CommunicatorFactory {
   node::Room* room_of_all() const;
   std::shared_ptr<CommunicatorCore> smaller(const std::vector<int>& members, std::uint64_t number,
                                             const CommunicatorOptions& options,
-                                            const std::function<std::optional<std::string>()>& in_vain);
+                                            const std::function<std::optional<std::string>()>& futility_check);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   TransportMaker maker_;
   bool has_shrunk_ = false;
 };

@@ -31,19 +31,19 @@ class ShrinkAttempt {
  public:
   ShrinkAttempt(Transport& transport, ShrinkConsensus survivors, std::string why, const Log& log)
       : transport_(transport), survivors_(std::move(survivors)), why_(std::move(why)), log_(log) {
-    fates_.resize(static_cast<std::size_t>(transport.size()));
+    peer_states_.resize(static_cast<std::size_t>(transport.size()));
   }
 
   // Runs the consensus to its end. `build` makes this member's part with the survivors, and is repeated if more
   // members are lost.
   template <class Build>
-  ShrinkDecision go(const std::vector<Transport::SmallMessage>& said, const Build& build) {
+  ShrinkDecision agree(const std::vector<Transport::ReceivedControl>& said, const Build& build) {
     try {
       survivors_.begin(now());
-      for (const Transport::SmallMessage& each : said) survivors_.hear(each.peer, each.bytes);
+      for (const Transport::ReceivedControl& each : said) survivors_.handle(each.peer, each.bytes);
       ShrinkDecision verdict = agree();
       for (; verdict.stage == ShrinkStage::build; verdict = agree())
-        survivors_.built(part_of(build, verdict.members.members()), now());
+        survivors_.report_build(part_of(build, verdict.members.members()), now());
       see_off(verdict);
       return verdict;
     } catch (const Error& error) {
@@ -54,10 +54,10 @@ class ShrinkAttempt {
   }
 
   // Returns the reason why a build under way is in vain, if it is. The build calls it while it waits.
-  std::optional<std::string> why_in_vain() {
+  std::optional<std::string> why_build_fails() {
     turn();
     say();
-    return survivors_.why_in_vain();
+    return survivors_.why_build_fails();
   }
 
  private:
@@ -98,10 +98,10 @@ class ShrinkAttempt {
     constexpr std::chrono::seconds longest_look{3};
     const auto begun = now();
     const auto waits_for = [&](int peer) {
-      if (peer == transport_.rank() || transport_.fate(peer) != Transport::Fate::here) return false;
+      if (peer == transport_.rank() || transport_.peer_state(peer) != Transport::PeerState::reachable) return false;
       const auto since = now() - begun;
       if (verdict.stage == ShrinkStage::done && !verdict.members.contains(peer)) return since < longest_look;
-      return since < longest && !transport_.is_said(peer);
+      return since < longest && !transport_.is_control_sent(peer);
     };
     const auto is_over = [&] {
       for (int peer = 0; peer < transport_.size(); ++peer) {
@@ -110,94 +110,96 @@ class ShrinkAttempt {
       return true;
     };
     while (!is_over()) {
-      hear();
+      receive_control();
       transport_.sleep(1'000'000);
     }
   }
 
   void turn() {
-    // Reads fates before messages, since a message may be a member's last.
+    // Reads states before messages, since a message may be a member's last.
     for (int peer = 0; peer < transport_.size(); ++peer) {
-      if (peer != transport_.rank()) fates_[static_cast<std::size_t>(peer)] = transport_.fate(peer);
+      if (peer != transport_.rank()) peer_states_[static_cast<std::size_t>(peer)] = transport_.peer_state(peer);
     }
-    hear();
-    for (int peer = 0; peer < transport_.size(); ++peer) survivors_.lose(peer, fates_[static_cast<std::size_t>(peer)]);
+    receive_control();
+    for (int peer = 0; peer < transport_.size(); ++peer)
+      survivors_.report_state(peer, peer_states_[static_cast<std::size_t>(peer)]);
   }
 
-  // Reads the messages. Lost members are known by their fates, and errors concern calls that have failed already.
-  void hear() {
+  // Reads the messages. Lost members are known by their states, and errors concern calls that have failed already.
+  void receive_control() {
     for (;;) {
-      std::optional<Transport::SmallMessage> heard;
+      std::optional<Transport::ReceivedControl> heard;
       try {
-        heard = transport_.hear();
+        heard = transport_.receive_control();
       } catch (const Error& error) {
         if (error.code() != Code::peer_failed) throw;
         continue;
       }
       if (!heard) return;
       const ControlMessage word = parse_control_message(heard->bytes);
-      if (const auto* const survive = std::get_if<SurviveMessage>(&word)) survivors_.hear(heard->peer, survive->bytes);
+      if (const auto* const survive = std::get_if<SurviveMessage>(&word))
+        survivors_.handle(heard->peer, survive->bytes);
     }
   }
 
   void say() {
     for (auto& [peer, bytes] : survivors_.take_outgoing())
-      transport_.tell(peer, to_bytes(SurviveMessage{why_, std::move(bytes)}));
+      transport_.send_control(peer, to_bytes(SurviveMessage{why_, std::move(bytes)}));
   }
 
   Transport& transport_;
   ShrinkConsensus survivors_;
   std::string why_;
   Log log_;
-  std::vector<Transport::Fate> fates_;
+  std::vector<Transport::PeerState> peer_states_;
 };
 
 }  // namespace
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::smaller(
     const std::vector<int>& members, std::uint64_t number, const CommunicatorOptions& options,
-    const std::function<std::optional<std::string>()>& in_vain) {
+    const std::function<std::optional<std::string>()>& futility_check) {
   std::vector<int> old_ranks;
   old_ranks.reserve(members.size());
-  for (const int each : members) old_ranks.push_back(members_.planner().group().rank(each));
+  for (const int each : members) old_ranks.push_back(member_.planner().group().rank(each));
   std::vector<int> ranks(members.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  const Log& log = members_.engine().log();
-  auto exchange = transport_exchange(members_.engine().world().transport().regroup(members, number),
-                                     members_.exchange().patience(), log, in_vain);
+  const Log& log = member_.engine().log();
+  auto exchange = transport_exchange(member_.engine().platform().transport().regroup(members, number),
+                                     member_.exchange().wait_limits(), log, futility_check);
   return std::make_shared<CommunicatorCore>(std::move(exchange),
-                                            std::make_shared<const Topology>(members_.topology()->among(old_ranks)),
+                                            std::make_shared<const Topology>(member_.topology()->among(old_ranks)),
                                             std::move(ranks), maker_, options);
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::shrink(CommunicatorOptions options) {
   const Origin origin{"shrink", 0};
-  const ExclusiveUse use(members_, origin);
-  members_.refuse_if_closed();
-  Transport& transport = members_.engine().world().transport();
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
+  Transport& transport = member_.engine().platform().transport();
   if (!transport.can_regroup())
     throw Error(
         Code::usage,
-        text("shrink of \"", members_.options().name, "\", whose transport does not survive the death of a member"),
+        text("shrink of \"", member_.options().name, "\", whose transport does not survive the death of a member"),
         "start with LOCKSTEP_TRANSPORT=tcp, the default under mpirun --enable-recovery");
   if (std::exchange(has_shrunk_, true))
-    throw Error(Code::usage, text('"', members_.options().name, "\" was shrunk before"),
+    throw Error(Code::usage, text('"', member_.options().name, "\" was shrunk before"),
                 "use the communicator that shrink() returned, and shrink that one");
-  const auto said = members_.engine().begin_shrinking();
+  const auto said = member_.engine().begin_shrinking();
   transport.begin_regrouping();
   const auto shrinking = std::make_shared<ShrinkAttempt>(
       transport,
-      ShrinkConsensus(members_.rank(), members_.size(), members_.exchange().patience(), members_.options().name),
-      members_.engine().failure()->text, members_.engine().log());
+      ShrinkConsensus(member_.rank(), member_.size(), member_.exchange().wait_limits(), member_.options().name),
+      member_.engine().failure()->text, member_.engine().log());
   // The new communicator's exchanges outlive this attempt.
-  const auto in_vain = [weak = std::weak_ptr(shrinking)]() -> std::optional<std::string> {
+  const auto futility_check = [weak = std::weak_ptr(shrinking)]() -> std::optional<std::string> {
     const auto strong = weak.lock();
-    return strong ? strong->why_in_vain() : std::nullopt;
+    return strong ? strong->why_build_fails() : std::nullopt;
   };
   std::shared_ptr<CommunicatorCore> made;
-  const ShrinkDecision verdict = shrinking->go(said, [&](const std::vector<int>& members, std::uint64_t number) {
+  const ShrinkDecision verdict = shrinking->agree(said, [&](const std::vector<int>& members, std::uint64_t number) {
     made.reset();
-    made = smaller(members, number, options, in_vain);
+    made = smaller(members, number, options, futility_check);
   });
   if (verdict.stage == ShrinkStage::failed) throw Error(verdict.code, verdict.why);
   return made;

@@ -27,11 +27,11 @@ class StreamMark;
 namespace detail {
 
 class CommunicatorFactory;
-class Membership;
+class CommunicatorMember;
 
 // Selects the calls for which members ask each other where their data is. Plans use `once`: they always ask, at their
 // first start.
-enum class QueryRule : std::uint8_t { never, where_it_is_large, once };
+enum class QueryRule : std::uint8_t { never, if_large, at_first_start };
 
 using StreamMarks = std::vector<std::shared_ptr<gpu::StreamMark>>;
 
@@ -81,7 +81,7 @@ class DevicePath {
 
   // Returns the size in bytes from which members may ask each other where the data of a call is; `never` if GPUs run
   // no call. It is equal on all members.
-  std::size_t asked_bytes() const { return asked_bytes_; }
+  std::size_t query_bytes() const { return query_bytes_; }
 
   // Returns the call for GPUs. Returns null if the host runs the call. The caller sets make_host_call.
   virtual std::shared_ptr<DeviceCall> bind(const CallRequest& request, const Spec& spec, QueryRule query_rule) = 0;
@@ -126,13 +126,13 @@ class DevicePath {
   virtual void keep_memory() = 0;
 
  protected:
-  std::size_t asked_bytes_ = never;
+  std::size_t query_bytes_ = never;
 };
 
 // True if this member could run calls on GPUs.
 bool has_device_path(const CommunicatorOptions& options);
 // Makes the path of a communicator. Its parts outlive the path.
-std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& factory);
+std::unique_ptr<DevicePath> make_device_path(CommunicatorMember& member, CommunicatorFactory& factory);
 
 }  // namespace detail
 }  // namespace lockstep

@@ -35,11 +35,11 @@ std::shared_ptr<const Plan> DeviceVotes::plan_for(const Spec& spec, std::string_
   const auto known = plans_.find(key);
   if (known != plans_.end()) return known->second;
   if (plans_.size() == kept) plans_.clear();
-  const auto plain = members_.planner().plan({.collective = Collective::all_reduce,
-                                              .type = DataType::u64,
-                                              .op = ReduceOp::sum,
-                                              .element_bytes = sizeof(std::uint64_t),
-                                              .count = std::tuple_size_v<Vote>});
+  const auto plain = member_.planner().plan({.collective = Collective::all_reduce,
+                                             .type = DataType::u64,
+                                             .op = ReduceOp::sum,
+                                             .element_bytes = sizeof(std::uint64_t),
+                                             .count = std::tuple_size_v<Vote>});
   auto plan = std::make_shared<Plan>(*plain);
   plan->algorithm = name;
   plan->choice.vote = vote.vote;
@@ -53,43 +53,43 @@ DeviceVotes::Vote DeviceVotes::vote_of(const GpuCall& call) const {
   Vote vote{};
   vote[VoteSlot::cannot] = arrangement_.fits(call.device) ? 0 : 1;
   for (const nccl::NcclCall& step : call.steps) {
-    for (int i = 0; has_own_counts(step.spec.collective) && i < members_.size(); ++i) {
-      if (i == members_.rank()) continue;
-      vote[VoteSlot::counts] += bits_of(members_.rank(), i, nccl::bytes_to(step.spec, members_.rank(), i));
-      vote[VoteSlot::counts] -= bits_of(i, members_.rank(), nccl::bytes_from(step.spec, members_.rank(), i));
+    for (int i = 0; has_own_counts(step.spec.collective) && i < member_.size(); ++i) {
+      if (i == member_.rank()) continue;
+      vote[VoteSlot::counts] += bits_of(member_.rank(), i, nccl::bytes_to(step.spec, member_.rank(), i));
+      vote[VoteSlot::counts] -= bits_of(i, member_.rank(), nccl::bytes_from(step.spec, member_.rank(), i));
     }
   }
   // Sums to zero if the value is equal on all members.
   vote[VoteSlot::places] =
-      members_.rank() == 0 ? -(static_cast<std::uint64_t>(members_.size()) - 1) * call.places : call.places;
+      member_.rank() == 0 ? -(static_cast<std::uint64_t>(member_.size()) - 1) * call.places : call.places;
   vote[VoteSlot::other_streams] = has_other_stream(call) ? 1 : 0;
   return vote;
 }
 
-void DeviceVotes::keep_memory() { keep_for_ever(votes_); }
+void DeviceVotes::keep_memory() { keep_forever(votes_); }
 
 void DeviceVotes::decide(GpuCall& call, const Origin& origin) {
   auto& [mine, all] = *votes_;
   call.places = arrangement_.nccl().places_of(call.steps);
   mine = vote_of(call);
-  members_.engine().run({.plan = call.vote,
-                         .input = mine.data(),
-                         .output = all.data(),
-                         .kernel = find_kernel(DataType::u64, ReduceOp::sum),
-                         .origin = origin,
-                         .limit = members_.options().timeout});
+  member_.engine().run({.plan = call.vote,
+                        .input = mine.data(),
+                        .output = all.data(),
+                        .kernel = find_kernel(DataType::u64, ReduceOp::sum),
+                        .origin = origin,
+                        .limit = member_.options().timeout});
   call.choose(GpuCall::Path::host);
   call.set_same_memory(all[VoteSlot::places] == 0);
   if (all[VoteSlot::cannot] != 0) return;
-  if (all[VoteSlot::counts] != 0) or_break(members_, [&] { throw different_counts(call.steps.front().spec); });
+  if (all[VoteSlot::counts] != 0) or_break(member_, [&] { throw different_counts(call.steps.front().spec); });
   const bool is_wrong = all[VoteSlot::other_streams] != 0;
   arrangement_.choose_path(call, origin);
-  if (is_wrong && call.path == GpuCall::Path::nccl) or_break(members_, [&] { throw other_stream(call, origin); });
+  if (is_wrong && call.path == GpuCall::Path::nccl) or_break(member_, [&] { throw other_stream(call, origin); });
 }
 
 // True if the stream belongs to another GPU than the data. NCCL accepts only streams of its member's GPU.
 bool DeviceVotes::has_other_stream(const GpuCall& call) const {
-  const NcclGroup& group = arrangement_.nccl();
+  const OwnedNcclCommunicator& group = arrangement_.nccl();
   const int device = group.is_made() ? group.device() : call.device;
   return call.stream_device != GpuCall::anywhere && device >= 0 && call.stream_device != device;
 }
@@ -97,12 +97,12 @@ bool DeviceVotes::has_other_stream(const GpuCall& call) const {
 // Returns the same error on all members: that of the first member with a wrong stream.
 Error DeviceVotes::other_stream(const GpuCall& call, const Origin& origin) const {
   const std::string mine = has_other_stream(call)
-                               ? text("rank ", members_.rank(), " gave a stream of GPU ", call.stream_device, " at ",
+                               ? text("rank ", member_.rank(), " gave a stream of GPU ", call.stream_device, " at ",
                                       place(origin), " for data in the memory of GPU ", arrangement_.nccl().device())
                                : "";
-  const auto all = JointSetup(members_).in_exchange([&] {
+  const auto all = JointSetup(member_).in_exchange([&] {
     Writer writer;
-    return members_.exchange().all_gather("streams of other GPUs", writer.put(std::string_view(mine)).take());
+    return member_.exchange().all_gather("streams of other GPUs", writer.put(std::string_view(mine)).take());
   });
   std::string first;
   for (const Bytes& each : all) {
@@ -110,7 +110,7 @@ Error DeviceVotes::other_stream(const GpuCall& call, const Origin& origin) const
   }
   return {
       Code::usage,
-      text("on \"", members_.options().name, "\", ", to_text(signature_of(call.steps.front().spec)), ": ", first),
+      text("on \"", member_.options().name, "\", ", to_text(signature_of(call.steps.front().spec)), ": ", first),
       "make each member's stream while its own GPU is the current one (cudaSetDevice), or give nullptr, the default "
       "stream of the GPU that has the data"};
 }
@@ -119,28 +119,28 @@ Error DeviceVotes::other_stream(const GpuCall& call, const Origin& origin) const
 // host's call would.
 Error DeviceVotes::different_counts(const Spec& spec) const {
   Writer mine;
-  for (int i = 0; i < members_.size(); ++i) {
-    mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, members_.rank(), i)));
-    mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, members_.rank(), i)));
+  for (int i = 0; i < member_.size(); ++i) {
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_to(spec, member_.rank(), i)));
+    mine.put(static_cast<std::uint64_t>(nccl::bytes_from(spec, member_.rank(), i)));
   }
-  const auto all = JointSetup(members_).in_exchange(
-      [&] { return members_.exchange().all_gather("counts that do not fit", mine.take()); });
-  std::vector<std::vector<std::uint64_t>> gives(all.size());
-  std::vector<std::vector<std::uint64_t>> takes(all.size());
+  const auto all = JointSetup(member_).in_exchange(
+      [&] { return member_.exchange().all_gather("counts that do not fit", mine.take()); });
+  std::vector<std::vector<std::uint64_t>> sent_bytes(all.size());
+  std::vector<std::vector<std::uint64_t>> received_bytes(all.size());
   for (std::size_t member = 0; member < all.size(); ++member) {
     Reader theirs(all[member]);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      gives[member].push_back(theirs.get<std::uint64_t>());
-      takes[member].push_back(theirs.get<std::uint64_t>());
+      sent_bytes[member].push_back(theirs.get<std::uint64_t>());
+      received_bytes[member].push_back(theirs.get<std::uint64_t>());
     }
   }
   for (std::size_t to = 0; to < all.size(); ++to) {
     for (std::size_t from = 0; from < all.size(); ++from) {
-      if (from == to || gives[from][to] == takes[to][from]) continue;
-      return {
-          Code::mismatch,
-          text("rank ", from, " sent ", gives[from][to], " bytes to rank ", to, ", which receives ", takes[to][from]),
-          "let both sides of a message have the same count and type"};
+      if (from == to || sent_bytes[from][to] == received_bytes[to][from]) continue;
+      return {Code::mismatch,
+              text("rank ", from, " sent ", sent_bytes[from][to], " bytes to rank ", to, ", which receives ",
+                   received_bytes[to][from]),
+              "let both sides of a message have the same count and type"};
     }
   }
   return {Code::internal, "counts that do not fit, and none that differ"};

@@ -19,7 +19,7 @@ namespace lockstep::detail {
 // entered.
 class DeviceVotes {
  public:
-  DeviceVotes(Membership& members, GpuArrangement& arrangement) : members_(members), arrangement_(arrangement) {}
+  DeviceVotes(CommunicatorMember& member, GpuArrangement& arrangement) : member_(member), arrangement_(arrangement) {}
 
   // Returns the plan of the vote on a call of this spec. It has that call's signature. It is the same object again for
   // the same signature and vote, which are equal on all members.
@@ -40,7 +40,7 @@ class DeviceVotes {
   Error other_stream(const GpuCall& call, const Origin& origin) const;
   Error different_counts(const Spec& spec) const;
 
-  Membership& members_;
+  CommunicatorMember& member_;
   GpuArrangement& arrangement_;
   // Has the key hash of the signature, the vote's number.
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::shared_ptr<const Plan>> plans_;

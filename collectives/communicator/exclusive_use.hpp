@@ -7,9 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -29,24 +29,24 @@ class CancellationDeferred {
 // Gives one thread the communicator. Throws Error usage if another thread is inside.
 class ExclusiveUse {
  public:
-  ExclusiveUse(Membership& members, const Origin& origin) : members_(members) {
+  ExclusiveUse(CommunicatorMember& member, const Origin& origin) : member_(member) {
     if (try_enter(origin)) return;
     throw Error(Code::usage,
-                text("communicator \"", members.options().name,
+                text("communicator \"", member.options().name,
                      "\" is used by two threads at once; the second call is at ", place(origin)),
                 "give each thread a communicator of its own: duplicate() makes one");
   }
   // Waits for another thread, but at most about a second, since that may be this one. It serves destructors, which
   // must not throw.
-  explicit ExclusiveUse(Membership& members) : members_(members) {
+  explicit ExclusiveUse(CommunicatorMember& member) : member_(member) {
     constexpr int most = 50'000;
     for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   ~ExclusiveUse() {
     if (!inside_) return;
-    if (members_.engine_ && members_.engine_->failed()) [[unlikely]]
-      members_.after_failure_();
-    members_.user_.store(nullptr, std::memory_order_release);
+    if (member_.engine_ && member_.engine_->failed()) [[unlikely]]
+      member_.after_failure_();
+    member_.user_.store(nullptr, std::memory_order_release);
   }
   bool inside() const { return inside_; }
   ExclusiveUse(const ExclusiveUse&) = delete;
@@ -57,12 +57,12 @@ class ExclusiveUse {
 
   bool try_enter(const Origin& origin) {
     const Origin* nobody = nullptr;
-    inside_ = members_.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire);
+    inside_ = member_.user_.compare_exchange_strong(nobody, &origin, std::memory_order_acquire);
     return inside_;
   }
 
   const CancellationDeferred deferred_;
-  Membership& members_;
+  CommunicatorMember& member_;
   bool inside_ = false;
 };
 

@@ -38,7 +38,7 @@ bool GpuArrangement::has_levels_for(const GpuCall& call) const {
 }
 
 void GpuArrangement::choose_path(GpuCall& call, const Origin& origin) {
-  if (!is_made() && may_run()) or_break(members_, [&] { make(call.device, origin); });
+  if (!is_made() && may_run()) or_break(member_, [&] { make(call.device, origin); });
   call.choose(GpuCall::Path::host);
   if (nccl_.is_made())
     call.choose(GpuCall::Path::nccl);
@@ -47,41 +47,41 @@ void GpuArrangement::choose_path(GpuCall& call, const Origin& origin) {
 }
 
 void GpuArrangement::make(int device, const Origin& origin) {
-  const MemberGroups by_gpu(JointSetup(members_).in_exchange([&] {
-    return numbers_of(members_.exchange().all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device))));
+  const MemberGroups by_gpu(JointSetup(member_).in_exchange([&] {
+    return numbers_of(member_.exchange().all_gather("serials of the GPUs", bytes_of(gpu::backend()->id(device))));
   }));
   const std::size_t gpus = by_gpu.groups().size();
-  const auto members = static_cast<std::size_t>(members_.size());
+  const auto members = static_cast<std::size_t>(member_.size());
   if (gpus < members) {
     if (gpus > 1) return make_levels(by_gpu, true, device);
-    asked_bytes_ = DevicePath::never;
-    members_.exchange().log().info(
-        text("all members of \"", members_.options().name, "\" share a GPU: NCCL is not used among them"));
+    query_bytes_ = DevicePath::never;
+    member_.exchange().log().info(
+        text("all members of \"", member_.options().name, "\" share a GPU: NCCL is not used among them"));
     return;
   }
   const std::size_t nodes = by_node().groups().size();
   if (1 < nodes && nodes < members)
-    join_across(device, origin);
+    join_between_groups(device, origin);
   else
     nccl_.join(device, origin);
 }
 
 MemberGroups GpuArrangement::by_node() const {
   std::vector<int> nodes;
-  for (const int rank : members_.planner().group().ranks()) nodes.push_back(members_.topology()->member(rank).node);
+  for (const int rank : member_.planner().group().ranks()) nodes.push_back(member_.topology()->member(rank).node);
   return MemberGroups(nodes);
 }
 
 // Tries NCCL in a communicator of its own, so that this one survives if NCCL cannot connect the nodes.
-void GpuArrangement::join_across(int device, const Origin& origin) {
+void GpuArrangement::join_between_groups(int device, const Origin& origin) {
   std::string why;
-  const auto trying = JointSetup(members_).in_exchange([&] {
-    auto all_nodes = part(0, members_.rank(), "across nodes", true);
+  const auto trying = JointSetup(member_).in_exchange([&] {
+    auto all_nodes = part(0, member_.rank(), "across nodes", true);
     // A failure so far must not be heard while NCCL's communicator is made.
-    members_.exchange().barrier("before NCCL is tried across nodes");
+    member_.exchange().barrier("before NCCL is tried across nodes");
     return all_nodes;
   });
-  NcclGroup group(trying->members());
+  OwnedNcclCommunicator group(trying->member());
   try {
     group.join(device, origin);
   } catch (const Error& error) {
@@ -90,15 +90,15 @@ void GpuArrangement::join_across(int device, const Origin& origin) {
     why = other.what();
   }
   const std::byte mine{!why.empty()};
-  const auto all = JointSetup(members_).in_exchange([&] {
-    return members_.exchange().all_gather("whether NCCL reaches all nodes", {&mine, 1});
+  const auto all = JointSetup(member_).in_exchange([&] {
+    return member_.exchange().all_gather("whether NCCL reaches all nodes", {&mine, 1});
   });
   if (std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{0}}; })) {
     nccl_.take(group);
     return;
   }
-  members_.exchange().log().warn(text("NCCL does not reach all nodes of \"", members_.options().name,
-                                      "\", so it is used within each of them", why.empty() ? "" : ": ", why));
+  member_.exchange().log().warn(text("NCCL does not reach all nodes of \"", member_.options().name,
+                                     "\", so it is used within each of them", why.empty() ? "" : ": ", why));
   make_levels(by_node(), false, device);
 }
 
@@ -106,33 +106,33 @@ void GpuArrangement::join_across(int device, const Origin& origin) {
 // of a node use NCCL, and reach other nodes through the host.
 void GpuArrangement::make_levels(const MemberGroups& member_groups, bool share_gpus, int device) {
   const bool by_rails = !share_gpus && member_groups.is_even();
-  const int group = member_groups.group_of(members_.rank());
-  const int place = member_groups.place_of(members_.rank());
+  const int group = member_groups.group_of(member_.rank());
+  const int place = member_groups.place_of(member_.rank());
   GpuLevels::SubCommunicators sub_communicators;
-  JointSetup(members_).in_exchange([&] {
-    sub_communicators.near =
-        part(member_groups.group(members_.rank()).size() > 1 ? group : -1, place, "near", !share_gpus);
-    sub_communicators.across = part(by_rails || place == 0 ? place : -1, group, "across", share_gpus);
+  JointSetup(member_).in_exchange([&] {
+    sub_communicators.group =
+        part(member_groups.group(member_.rank()).size() > 1 ? group : -1, place, "group", !share_gpus);
+    sub_communicators.between = part(by_rails || place == 0 ? place : -1, group, "across", share_gpus);
   });
   levels_ = std::make_unique<GpuLevels>(member_groups,
                                         by_rails ? GpuLevels::LevelScheme::rails : GpuLevels::LevelScheme::owners,
-                                        members_.rank(), device, std::move(sub_communicators));
+                                        member_.rank(), device, std::move(sub_communicators));
 }
 
 std::shared_ptr<CommunicatorCore> GpuArrangement::part(int colour, int key, std::string_view name, bool has_nccl) {
   CommunicatorOptions options;
-  options.name = text(members_.options().name, '/', name);
-  options.node_memory = members_.options().node_memory;
-  options.timeout = members_.options().timeout;
-  options.checksums = members_.options().checksums;
+  options.name = text(member_.options().name, '/', name);
+  options.node_memory = member_.options().node_memory;
+  options.timeout = member_.options().timeout;
+  options.checksums = member_.options().checksums;
   options.nccl = has_nccl;
   return factory_.split_inside(colour, key, std::move(options));
 }
 
 void GpuArrangement::end_levels() noexcept {
   if (!levels_) return;
-  if (members_.engine().failed()) {
-    const auto& failure = members_.engine().failure();
+  if (member_.engine().failed()) {
+    const auto& failure = member_.engine().failure();
     levels_->refuse(failure ? Error(failure->code, failure->text) : Error(Code::peer_failed, "it has failed before"));
   }
   levels_.reset();

@@ -11,7 +11,7 @@
 #include "collectives/communicator/communicator_factory.hpp"
 #include "collectives/communicator/gpu_call.hpp"
 #include "collectives/communicator/gpu_levels.hpp"
-#include "collectives/communicator/nccl_group.hpp"
+#include "collectives/communicator/owned_nccl_communicator.hpp"
 
 namespace lockstep::detail {
 
@@ -19,17 +19,17 @@ namespace lockstep::detail {
 // arrangement is equal on all members.
 class GpuArrangement {
  public:
-  // Sets `asked_bytes` to DevicePath::never when it finds that NCCL runs nothing.
-  GpuArrangement(Membership& members, CommunicatorFactory& factory, std::size_t& asked_bytes)
-      : members_(members), factory_(factory), asked_bytes_(asked_bytes) {}
+  // Sets `query_bytes` to DevicePath::never when it finds that NCCL runs nothing.
+  GpuArrangement(CommunicatorMember& member, CommunicatorFactory& factory, std::size_t& query_bytes)
+      : member_(member), factory_(factory), query_bytes_(query_bytes) {}
 
-  NcclGroup& nccl() { return nccl_; }
-  const NcclGroup& nccl() const { return nccl_; }
+  OwnedNcclCommunicator& nccl() { return nccl_; }
+  const OwnedNcclCommunicator& nccl() const { return nccl_; }
   // Returns the levels; null if there are none.
   GpuLevels* levels() const { return levels_.get(); }
   bool is_made() const { return nccl_.is_made() || levels_ != nullptr; }
   // True if GPUs may run calls of this communicator.
-  bool may_run() const { return asked_bytes_ != DevicePath::never; }
+  bool may_run() const { return query_bytes_ != DevicePath::never; }
   // True if data on this device can take the path that the members have found.
   bool fits(int device) const;
   // True if the call may run on GPUs, as far as is known before members ask each other.
@@ -45,14 +45,14 @@ class GpuArrangement {
 
  private:
   MemberGroups by_node() const;
-  void join_across(int device, const Origin& origin);
+  void join_between_groups(int device, const Origin& origin);
   void make_levels(const MemberGroups& member_groups, bool share_gpus, int device);
   std::shared_ptr<CommunicatorCore> part(int colour, int key, std::string_view name, bool has_nccl);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   CommunicatorFactory& factory_;
-  std::size_t& asked_bytes_;
-  NcclGroup nccl_{members_};
+  std::size_t& query_bytes_;
+  OwnedNcclCommunicator nccl_{member_};
   std::unique_ptr<GpuLevels> levels_;
 };
 

@@ -23,7 +23,7 @@ GpuLevels::GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int
       sub_communicators_(std::move(sub_communicators)) {}
 
 GpuLevels::~GpuLevels() {
-  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
+  for (const auto& core : {sub_communicators_.group, sub_communicators_.between}) {
     if (core) core->close();
   }
 }
@@ -44,14 +44,14 @@ bool GpuLevels::can_do(const Spec& spec) const {
 }
 
 void GpuLevels::refuse(const Error& error) noexcept {
-  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
-    if (core) JointSetup(core->members()).refuse(error);
+  for (const auto& core : {sub_communicators_.group, sub_communicators_.between}) {
+    if (core) JointSetup(core->member()).refuse(error);
   }
 }
 
 // Gives the smaller communicators this call's limit first.
 void GpuLevels::run(std::span<const nccl::NcclCall> steps, Duration limit, const Origin& origin) {
-  for (const auto& core : {sub_communicators_.near, sub_communicators_.across}) {
+  for (const auto& core : {sub_communicators_.group, sub_communicators_.between}) {
     if (core) core->set_timeout(limit);
   }
   const gpu::DeviceGuard mine(device_);
@@ -119,12 +119,12 @@ void GpuLevels::by_rails(const LevelCall& level_call) {
 
 void GpuLevels::all_reduce_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
-  near(level_call, Collective::reduce, {level_call.input, count}, {level_call.output, count});
+  in_group(level_call, Collective::reduce, {level_call.input, count}, {level_call.output, count});
   if (is_owner()) {
-    across(level_call, Collective::all_reduce, {level_call.output, count}, {level_call.output, count});
+    between_groups(level_call, Collective::all_reduce, {level_call.output, count}, {level_call.output, count});
     divide(level_call, level_call.output, count);
   }
-  near(level_call, Collective::broadcast, {}, {level_call.output, count});
+  in_group(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
 // Reduces to the owner on the root's GPU. If that is not the root, all members there receive the result, in scratch
@@ -132,17 +132,17 @@ void GpuLevels::all_reduce_by_owners(const LevelCall& level_call) {
 void GpuLevels::reduce_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const int root_group = member_groups_.group_of(level_call.spec.root);
-  const bool is_near_root = member_groups_.group_of(me_) == root_group;
+  const bool is_in_root_group = member_groups_.group_of(me_) == root_group;
   const bool is_handed_on = member_groups_.place_of(level_call.spec.root) != 0;
   std::byte* result = level_call.output;
-  if (me_ != level_call.spec.root && (is_owner() || (is_near_root && is_handed_on)))
+  if (me_ != level_call.spec.root && (is_owner() || (is_in_root_group && is_handed_on)))
     result = take(first, level_call.bytes(count));
-  near(level_call, Collective::reduce, {level_call.input, count}, {result, count});
+  in_group(level_call, Collective::reduce, {level_call.input, count}, {result, count});
   if (is_owner()) {
-    across(level_call, Collective::reduce, {result, count}, {result, count}, root_group);
-    if (is_near_root) divide(level_call, result, count);
+    between_groups(level_call, Collective::reduce, {result, count}, {result, count}, root_group);
+    if (is_in_root_group) divide(level_call, result, count);
   }
-  if (is_near_root && is_handed_on) near(level_call, Collective::broadcast, {}, {result, count});
+  if (is_in_root_group && is_handed_on) in_group(level_call, Collective::broadcast, {}, {result, count});
 }
 
 // Owners reduce everything, exchange the groups' parts, and deal their part out. Blocks are sorted by group first if
@@ -153,7 +153,7 @@ void GpuLevels::scatter_by_owners(const LevelCall& level_call) {
   const std::size_t ours = count * member_groups_.group(me_).size();
   std::byte* const sum = is_owner() ? take(first, level_call.bytes(all)) : nullptr;
   std::byte* part = nullptr;
-  near(level_call, Collective::reduce, {level_call.input, all}, {sum, all});
+  in_group(level_call, Collective::reduce, {level_call.input, all}, {sum, all});
   if (is_owner()) {
     const std::byte* from = sum;
     if (!member_groups_.is_in_order()) {
@@ -162,10 +162,10 @@ void GpuLevels::scatter_by_owners(const LevelCall& level_call) {
       from = by_group;
     }
     part = take(third, level_call.bytes(ours));
-    across_blocks(level_call, Collective::reduce_scatter, {from, all}, {part, ours});
+    blocks_between_groups(level_call, Collective::reduce_scatter, {from, all}, {part, ours});
     divide(level_call, part, ours);
   }
-  near(level_call, Collective::scatter, {part, ours}, {level_call.output, count});
+  in_group(level_call, Collective::scatter, {part, ours}, {level_call.output, count});
 }
 
 // Collects each group's blocks at its owner, exchanges them, and sorts them into the order of the ranks.
@@ -174,25 +174,25 @@ void GpuLevels::gather_by_owners(const LevelCall& level_call) {
   const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
   const std::size_t ours = count * member_groups_.group(me_).size();
   std::byte* const part = is_owner() ? take(first, level_call.bytes(ours)) : nullptr;
-  near(level_call, Collective::gather, {level_call.input, count}, {part, ours});
+  in_group(level_call, Collective::gather, {level_call.input, count}, {part, ours});
   if (is_owner()) {
     const bool is_in_order = member_groups_.is_in_order();
     std::byte* const by_group = is_in_order ? level_call.output : take(second, level_call.bytes(all));
-    across_blocks(level_call, Collective::all_gather, {part, ours}, {by_group, all});
+    blocks_between_groups(level_call, Collective::all_gather, {part, ours}, {by_group, all});
     if (!is_in_order) reorder(member_groups_.by_group(), level_call.output, by_group, level_call.bytes(count), false);
   }
-  near(level_call, Collective::broadcast, {}, {level_call.output, all});
+  in_group(level_call, Collective::broadcast, {}, {level_call.output, all});
 }
 
 void GpuLevels::broadcast_by_owners(const LevelCall& level_call) {
   const std::size_t count = level_call.spec.count;
   const int root_group = member_groups_.group_of(level_call.spec.root);
-  const bool is_near_root = member_groups_.group_of(me_) == root_group;
-  if (is_near_root)
-    near(level_call, Collective::broadcast, {}, {level_call.output, count},
-         member_groups_.place_of(level_call.spec.root));
-  if (is_owner()) across(level_call, Collective::broadcast, {}, {level_call.output, count}, root_group);
-  if (!is_near_root) near(level_call, Collective::broadcast, {}, {level_call.output, count});
+  const bool is_in_root_group = member_groups_.group_of(me_) == root_group;
+  if (is_in_root_group)
+    in_group(level_call, Collective::broadcast, {}, {level_call.output, count},
+             member_groups_.place_of(level_call.spec.root));
+  if (is_owner()) between_groups(level_call, Collective::broadcast, {}, {level_call.output, count}, root_group);
+  if (!is_in_root_group) in_group(level_call, Collective::broadcast, {}, {level_call.output, count});
 }
 
 // Gives each rail an equal part. The last part may include padding.
@@ -204,7 +204,7 @@ void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
   const bool has_root = level_call.spec.collective == Collective::reduce;
   const int root_group = member_groups_.group_of(level_call.spec.root);
   const bool has_result = !has_root || member_groups_.group_of(me_) == root_group;
-  const bool takes = !has_root || me_ == level_call.spec.root;
+  const bool has_output = !has_root || me_ == level_call.spec.root;
   const std::byte* input = level_call.input;
   std::byte* padded = nullptr;
   if (!is_whole) {
@@ -213,14 +213,15 @@ void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
     input = padded;
   }
   std::byte* const part = take(second, level_call.bytes(each));
-  near(level_call, Collective::reduce_scatter, {input, each * places}, {part, each});
-  across(level_call, has_root ? Collective::reduce : Collective::all_reduce, {part, each}, {part, each}, root_group);
+  in_group(level_call, Collective::reduce_scatter, {input, each * places}, {part, each});
+  between_groups(level_call, has_root ? Collective::reduce : Collective::all_reduce, {part, each}, {part, each},
+                 root_group);
   if (!has_result) return;
   divide(level_call, part, each);
   std::byte* const result = is_whole ? level_call.output : padded;
-  near(level_call, has_root ? Collective::gather : Collective::all_gather, {part, each}, {result, each * places},
-       has_root ? member_groups_.place_of(level_call.spec.root) : 0);
-  if (!is_whole && takes) copy(level_call.output, padded, level_call.bytes(count));
+  in_group(level_call, has_root ? Collective::gather : Collective::all_gather, {part, each}, {result, each * places},
+           has_root ? member_groups_.place_of(level_call.spec.root) : 0);
+  if (!is_whole && has_output) copy(level_call.output, padded, level_call.bytes(count));
 }
 
 // Sorts the blocks by position, reduces within the group, and then among the members of each rail.
@@ -231,8 +232,8 @@ void GpuLevels::scatter_by_rails(const LevelCall& level_call) {
   std::byte* const by_place = take(first, level_call.bytes(all));
   std::byte* const part = take(second, level_call.bytes(rail));
   reorder(member_groups_.by_place(), const_cast<std::byte*>(level_call.input), by_place, level_call.bytes(count), true);
-  near(level_call, Collective::reduce_scatter, {by_place, all}, {part, rail});
-  across(level_call, Collective::reduce_scatter, {part, rail}, {level_call.output, count});
+  in_group(level_call, Collective::reduce_scatter, {by_place, all}, {part, rail});
+  between_groups(level_call, Collective::reduce_scatter, {part, rail}, {level_call.output, count});
   divide(level_call, level_call.output, count);
 }
 
@@ -243,8 +244,8 @@ void GpuLevels::gather_by_rails(const LevelCall& level_call) {
   const std::size_t rail = count * member_groups_.groups().size();
   std::byte* const part = take(first, level_call.bytes(rail));
   std::byte* const by_place = take(second, level_call.bytes(all));
-  across(level_call, Collective::all_gather, {level_call.input, count}, {part, rail});
-  near(level_call, Collective::all_gather, {part, rail}, {by_place, all});
+  between_groups(level_call, Collective::all_gather, {level_call.input, count}, {part, rail});
+  in_group(level_call, Collective::all_gather, {part, rail}, {by_place, all});
   reorder(member_groups_.by_place(), level_call.output, by_place, level_call.bytes(count), false);
 }
 
@@ -260,42 +261,42 @@ void GpuLevels::broadcast_by_rails(const LevelCall& level_call) {
   std::byte* const part = take(second, level_call.bytes(each));
   if (!is_whole && me_ == level_call.spec.root) copy(all, level_call.output, level_call.bytes(count));
   if (member_groups_.group_of(me_) == root_group)
-    near(level_call, Collective::scatter, {all, each * places}, {part, each},
-         member_groups_.place_of(level_call.spec.root));
-  across(level_call, Collective::broadcast, {}, {part, each}, root_group);
-  near(level_call, Collective::all_gather, {part, each}, {all, each * places});
+    in_group(level_call, Collective::scatter, {all, each * places}, {part, each},
+             member_groups_.place_of(level_call.spec.root));
+  between_groups(level_call, Collective::broadcast, {}, {part, each}, root_group);
+  in_group(level_call, Collective::all_gather, {part, each}, {all, each * places});
   if (!is_whole) copy(level_call.output, all, level_call.bytes(count));
 }
 
-void GpuLevels::near(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
-                     int root) const {
-  go(sub_communicators_.near.get(), level_call, collective, input, output, root);
+void GpuLevels::in_group(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
+                         int root) const {
+  run_on(sub_communicators_.group.get(), level_call, collective, input, output, root);
 }
 
-void GpuLevels::across(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
-                       int root) const {
-  go(sub_communicators_.across.get(), level_call, collective, input, output, root);
+void GpuLevels::between_groups(const LevelCall& level_call, Collective collective, LevelBuffer input,
+                               LevelBuffer output, int root) const {
+  run_on(sub_communicators_.between.get(), level_call, collective, input, output, root);
 }
 
-void GpuLevels::across_blocks(const LevelCall& level_call, Collective collective, LevelBuffer input,
-                              LevelBuffer output) const {
-  if (member_groups_.is_even()) return across(level_call, collective, input, output);
+void GpuLevels::blocks_between_groups(const LevelCall& level_call, Collective collective, LevelBuffer input,
+                                      LevelBuffer output) const {
+  if (member_groups_.is_even()) return between_groups(level_call, collective, input, output);
   std::vector<std::size_t> counts;
   for (const auto& group : member_groups_.groups()) counts.push_back(group.size() * level_call.spec.count);
   const bool scatters = collective == Collective::reduce_scatter;
-  go(sub_communicators_.across.get(), level_call, scatters ? Collective::reduce_scatter_v : Collective::all_gather_v,
-     input, output, 0, counts);
+  run_on(sub_communicators_.between.get(), level_call,
+         scatters ? Collective::reduce_scatter_v : Collective::all_gather_v, input, output, 0, counts);
 }
 
 // Runs a call of a sub-communicator. Only the root gives data to broadcast or scatter, and takes data of a reduce or
 // gather.
-void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
-                   LevelBuffer output, int root, std::span<const std::size_t> counts) const {
+void GpuLevels::run_on(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
+                       LevelBuffer output, int root, std::span<const std::size_t> counts) const {
   if (collective == Collective::broadcast) input = output;
   if (core == nullptr)
     return copy(static_cast<std::byte*>(const_cast<void*>(output.data)), static_cast<const std::byte*>(input.data),
                 level_call.bytes(std::min(input.count, output.count)));
-  const bool is_root = core->members().rank() == root;
+  const bool is_root = core->member().rank() == root;
   const bool gives_at_root = collective == Collective::broadcast || collective == Collective::scatter;
   const bool takes_at_root = collective == Collective::reduce || collective == Collective::gather;
   if (gives_at_root && !is_root) input = {};
@@ -309,8 +310,8 @@ void GpuLevels::go(CommunicatorCore* core, const LevelCall& level_call, Collecti
                        .root = root,
                        .input = {const_cast<void*>(input.data), input.count},
                        .output = {const_cast<void*>(output.data), output.count},
-                       .gives = scatters ? counts : std::span<const std::size_t>(),
-                       .takes = scatters ? std::span<const std::size_t>() : counts,
+                       .send_counts = scatters ? counts : std::span<const std::size_t>(),
+                       .receive_counts = scatters ? std::span<const std::size_t>() : counts,
                        .origin = level_call.origin},
                       device_);
 }

@@ -38,8 +38,8 @@ class GpuLevels {
   enum class LevelScheme : std::uint8_t { owners, rails };
   // Are null for a level with a single member. `across` is also null for members that do not go across.
   struct SubCommunicators {
-    std::shared_ptr<CommunicatorCore> near;
-    std::shared_ptr<CommunicatorCore> across;
+    std::shared_ptr<CommunicatorCore> group;
+    std::shared_ptr<CommunicatorCore> between;
   };
 
   GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device, SubCommunicators sub_communicators);
@@ -89,14 +89,15 @@ class GpuLevels {
   void broadcast_by_rails(const LevelCall& level_call);
 
   // Runs a call of a sub-communicator. With null it copies, as for one member.
-  void go(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
-          LevelBuffer output, int root = 0, std::span<const std::size_t> counts = {}) const;
-  void near(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
-            int root = 0) const;
-  void across(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
-              int root = 0) const;
+  void run_on(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
+              LevelBuffer output, int root = 0, std::span<const std::size_t> counts = {}) const;
+  void in_group(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
+                int root = 0) const;
+  void between_groups(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,
+                      int root = 0) const;
   // Runs a call with a block for each group, as long as the group has members.
-  void across_blocks(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output) const;
+  void blocks_between_groups(const LevelCall& level_call, Collective collective, LevelBuffer input,
+                             LevelBuffer output) const;
 
   bool is_owner() const { return member_groups_.place_of(me_) == 0; }
   std::byte* take(Scratch which, std::size_t bytes);

@@ -7,7 +7,7 @@
 #include "collectives/communicator/call_staging.hpp"
 #include "collectives/communicator/gpu_wait.hpp"
 #include "collectives/mix_hash.hpp"
-#include "collectives/node/gpu_path.hpp"
+#include "collectives/node/gpu_benefit.hpp"
 #include "topology/base/progress_hooks.hpp"
 
 namespace lockstep::detail {
@@ -24,8 +24,8 @@ const std::string why_levels = "all data is in GPU memory: members on one GPU or
 // Returns the bytes of the larger side, which all members know.
 std::size_t bytes_of(const Spec& spec) {
   std::size_t count = spec.count;
-  if (cuts_input(spec.collective)) count = spec.gives.total();
-  if (cuts_output(spec.collective)) count = spec.takes.total();
+  if (cuts_input(spec.collective)) count = spec.input_blocks.total();
+  if (cuts_output(spec.collective)) count = spec.output_blocks.total();
   return count * spec.element_bytes;
 }
 
@@ -58,24 +58,24 @@ void GpuCall::choose(Path chosen) {
 }
 
 // A member's part of a call that asks may be as small as the whole divided by the members.
-GpuPath::GpuPath(Membership& members, CommunicatorFactory& factory)
-    : members_(members),
-      arrangement_(members, factory, asked_bytes_),
-      streams_(members, arrangement_.nccl()),
-      votes_(members, arrangement_) {
-  if (members.all_have_gpus()) asked_bytes_ = asked_from / static_cast<std::size_t>(members.size());
+GpuPath::GpuPath(CommunicatorMember& member, CommunicatorFactory& factory)
+    : member_(member),
+      arrangement_(member, factory, query_bytes_),
+      streams_(member, arrangement_.nccl()),
+      votes_(member, arrangement_) {
+  if (member.all_have_gpus()) query_bytes_ = asked_from / static_cast<std::size_t>(member.size());
 }
 
 // True if members ask each other where the data of a call is. It is equal on all members. If members know only their
 // own counts, the total size is unknown, so they ask.
-bool GpuPath::may_ask(const CallRequest& request, const Spec& spec, QueryRule query_rule) const {
-  if (!arrangement_.may_run() || query_rule == QueryRule::never || !nccl::can_do(spec, members_.size())) return false;
-  return request.stream || query_rule == QueryRule::once || has_own_counts(spec.collective) ||
+bool GpuPath::may_query(const CallRequest& request, const Spec& spec, QueryRule query_rule) const {
+  if (!arrangement_.may_run() || query_rule == QueryRule::never || !nccl::can_do(spec, member_.size())) return false;
+  return request.stream || query_rule == QueryRule::at_first_start || has_own_counts(spec.collective) ||
          bytes_of(spec) >= asked_from;
 }
 
 std::shared_ptr<DeviceCall> GpuPath::bind(const CallRequest& request, const Spec& spec, QueryRule query_rule) {
-  if (!may_ask(request, spec, query_rule)) return nullptr;
+  if (!may_query(request, spec, query_rule)) return nullptr;
   auto call = std::make_shared<GpuCall>();
   call->steps.push_back(step_of(request, spec));
   call->device = device_of(request);
@@ -94,7 +94,7 @@ std::shared_ptr<DeviceCall> GpuPath::bind_all(std::span<const CheckedRequest> re
   // Members must have the same tensors in the same order.
   std::uint64_t counts = requests.size() | (has_stream ? in_stream : 0);
   for (const auto& [request, spec] : requests) {
-    if (!nccl::can_do(spec, members_.size())) return nullptr;
+    if (!nccl::can_do(spec, member_.size())) return nullptr;
     const int its = device_of(request);
     if (device == GpuCall::anywhere) device = its;
     if (its != GpuCall::anywhere && its != device) device = gpu::MemoryLocation::host;
@@ -117,7 +117,7 @@ void GpuPath::decide_as(DeviceCall& given, const DeviceCall& earlier_call, const
   if ((is_on_gpus && !arrangement_.fits(call.device)) || (knew && !call.is_same_memory))
     throw Error(
         Code::usage,
-        text("on \"", members_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",
+        text("on \"", member_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",
              "to use NCCL is elsewhere now, at ", place(origin)),
         "keep it in that memory, or plan the call again on all members");
   call.choose(earlier.path);
@@ -133,25 +133,25 @@ void GpuPath::decide_on(DeviceCall& given, int device, const Origin& origin) {
 // work that runs.
 void GpuPath::refuse_if_captured(const BoundCall& bound_call) {
   if (arrangement_.is_made() || !bound_call.stream) return;
-  members_.or_refuse([&] {
+  member_.or_refuse([&] {
     if (!gpu::backend()->is_captured(*bound_call.stream)) return;
     throw Error(Code::usage,
-                text("a stream under capture was given to the first call of \"", members_.options().name,
-                     "\" on GPUs, ", place(bound_call.call.origin)),
+                text("a stream under capture was given to the first call of \"", member_.options().name, "\" on GPUs, ",
+                     place(bound_call.call.origin)),
                 "make one call before the stream is captured");
   });
 }
 
 void GpuPath::find_path(const BoundCall& bound_call) {
   GpuCall& call = gpu_call_of(*bound_call.gpus);
-  members_.engine().progress_or_throw();
+  member_.engine().progress_or_throw();
   if (call.path == GpuCall::Path::unknown && !arrangement_.may_run(call))
     call.choose(GpuCall::Path::host);  // The reason was found since the call was planned.
   if (call.path == GpuCall::Path::unknown) {
     refuse_if_captured(bound_call);
     votes_.decide(call, bound_call.call.origin);
   }
-  if (call.path == GpuCall::Path::host && !call.host_call) call.host_call = members_.or_refuse(call.make_host_call);
+  if (call.path == GpuCall::Path::host && !call.host_call) call.host_call = member_.or_refuse(call.make_host_call);
 }
 
 bool GpuPath::begin(const BoundCall& bound_call, DeviceProgress& progress) {
@@ -202,8 +202,8 @@ void GpuPath::mark_end(const BoundCall& bound_call, DeviceProgress& progress) {
 }
 
 bool GpuPath::has_reached(DeviceProgress& progress) {
-  return or_break(members_, [&] {
-    members_.engine().progress_or_throw();
+  return or_break(member_, [&] {
+    member_.engine().progress_or_throw();
     run_progress_hooks(0);
     arrangement_.nccl().check();
     std::erase_if(progress.marks, [](const auto& mark) { return mark->is_reached(); });
@@ -212,8 +212,8 @@ bool GpuPath::has_reached(DeviceProgress& progress) {
 }
 
 void GpuPath::wait(DeviceProgress& progress, const Origin& origin) {
-  GpuWait pause(members_, "GPU work of a call", origin);
-  while (!progress.marks.empty() && !has_reached(progress)) or_break(members_, [&] { pause(); });
+  GpuWait pause(member_, "GPU work of a call", origin);
+  while (!progress.marks.empty() && !has_reached(progress)) or_break(member_, [&] { pause(); });
 }
 
 // Runs the levels. The host waits between the stages, and first for the earlier work in the stream.
@@ -221,9 +221,9 @@ void GpuPath::run_levels(const BoundCall& bound_call, const StreamMarks& behind)
   const Origin& origin = bound_call.call.origin;
   if (bound_call.stream) streams_.wait_for(*bound_call.stream, origin);
   streams_.wait_for(behind, origin);
-  or_break(members_, [&] {
+  or_break(member_, [&] {
     arrangement_.nccl().wait_until_idle(origin);
-    arrangement_.levels()->run(gpu_call_of(*bound_call.gpus).steps, members_.options().timeout, origin);
+    arrangement_.levels()->run(gpu_call_of(*bound_call.gpus).steps, member_.options().timeout, origin);
   });
 }
 
@@ -236,11 +236,11 @@ int GpuPath::packing_device(const CallRequest& whole, std::span<const CallReques
     if (its != GpuCall::anywhere) device = its;
   }
   if (device < 0) return gpu::MemoryLocation::host;
-  return members_.or_refuse([&] {
+  return member_.or_refuse([&] {
     const auto planned = plan();
     bool works = false;
-    if (CallStaging(members_).can_keep_order(whole, *planned))
-      members_.engine().alone([&] { works = works_on(device, whole, *planned); });
+    if (CallStaging(member_).can_keep_order(whole, *planned))
+      member_.engine().alone([&] { works = works_on(device, whole, *planned); });
     return works ? device : gpu::MemoryLocation::host;
   });
 }
@@ -248,17 +248,17 @@ int GpuPath::packing_device(const CallRequest& whole, std::span<const CallReques
 // True if the node's members would work in that GPU's memory, as far as this one knows, and faster than on the host.
 // In a stream they do so at any cost, since the host would have to wait for the work before the call.
 bool GpuPath::works_on(int device, const CallRequest& whole, const Plan& plan) const {
-  const node::Gpus* const shared = members_.engine().world().room()->gpus().shared();
+  const node::Gpus* const shared = member_.engine().platform().room()->gpus().shared();
   if (shared != nullptr && (!shared->agreement().can_map() || shared->number_of(device) == node::Gpus::unknown))
     return false;
   if (whole.stream) return gpu::backend()->device_of(*whole.stream) == device;
-  if (whole.output.count * whole.element_bytes < node::gpu_asked_from) return false;
+  if (whole.output.count * whole.element_bytes < node::min_gpu_query_bytes) return false;
   // Processes that measured here would all do it at once and disturb each other. So the first batch uses the GPU
   // without a measurement, and its result serves the later ones.
-  const bool have_agreed = shared != nullptr && shared->agreement().is_proven();
-  if (shared != nullptr && !have_agreed && !shared->agreement().was_left_unproven()) return true;
-  return node::pays_on_gpus(plan.spec, members_.size(),
-                            have_agreed ? shared->agreement().costs() : gpu::backend()->costs(device), true);
+  const bool have_agreed = shared != nullptr && shared->agreement().has_mapped();
+  if (shared != nullptr && !have_agreed && !shared->agreement().was_left_untested()) return true;
+  return node::is_faster_on_gpus(plan.spec, member_.size(),
+                                 have_agreed ? shared->agreement().costs() : gpu::backend()->costs(device), true);
 }
 
 // Destroys NCCL's communicator and the levels. Otherwise a GPU would wait for a missing member, and memory could not be

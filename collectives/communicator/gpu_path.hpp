@@ -19,7 +19,7 @@ namespace lockstep::detail {
 // first starts. The query also verifies that all start the same call.
 class GpuPath final : public DevicePath {
  public:
-  GpuPath(Membership& members, CommunicatorFactory& factory);
+  GpuPath(CommunicatorMember& member, CommunicatorFactory& factory);
 
   std::shared_ptr<DeviceCall> bind(const CallRequest& request, const Spec& spec, QueryRule query_rule) override;
   std::shared_ptr<DeviceCall> bind_all(std::span<const CheckedRequest> requests, const CheckedRequest& whole) override;
@@ -45,7 +45,7 @@ class GpuPath final : public DevicePath {
   void keep_memory() override;
 
  private:
-  bool may_ask(const CallRequest& request, const Spec& spec, QueryRule query_rule) const;
+  bool may_query(const CallRequest& request, const Spec& spec, QueryRule query_rule) const;
   // Finds the path of the call, which members decide together the first time.
   void find_path(const BoundCall& bound_call);
   void refuse_if_captured(const BoundCall& bound_call);
@@ -54,7 +54,7 @@ class GpuPath final : public DevicePath {
   bool works_on(int device, const CallRequest& whole, const Plan& plan) const;
   std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how, const Origin& origin);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   GpuArrangement arrangement_;
   GpuStreams streams_;
   DeviceVotes votes_;

@@ -70,7 +70,7 @@ void together(Exchange& exchange, const F& f) {
 std::shared_ptr<std::byte> GpuPath::allocate(std::size_t count, std::size_t element_bytes, int device,
                                              const Origin& origin) {
   constexpr std::size_t page = 4096;
-  const NcclGroup& group = arrangement_.nccl();
+  const OwnedNcclCommunicator& group = arrangement_.nccl();
   MemoryOffer mine;
   try {
     mine.bytes = (gpu::bytes_to_allocate(device, count, element_bytes) + page - 1) / page * page;
@@ -80,19 +80,19 @@ std::shared_ptr<std::byte> GpuPath::allocate(std::size_t count, std::size_t elem
   } catch (const Error& error) {
     mine.fail(error);
   }
-  const MemoryOffer all = agree(members_.exchange().all_gather("memory of GPUs", mine.packed()));
+  const MemoryOffer all = agree(member_.exchange().all_gather("memory of GPUs", mine.packed()));
   const bool is_wanted = all.how != nccl::RegistrationMode::none && all.bytes > 0;
-  JointSetup(members_).in_exchange([&] {
-    or_break(members_, [&] {
+  JointSetup(member_).in_exchange([&] {
+    or_break(member_, [&] {
       if (is_wanted && !group.is_made()) arrangement_.make(device, origin);
       if (!group.is_made()) return;
-      GpuWait pause(members_, "GPU work", origin);
+      GpuWait pause(member_, "GPU work", origin);
       group.communicator().forget(all.dropped, std::ref(pause));
     });
   });
   if (is_wanted && group.is_made()) return allocate_by_nccl(all.bytes, all.how, origin);
   std::shared_ptr<std::byte> memory;
-  together(members_.exchange(), [&] { memory = gpu::allocate(device, count, element_bytes); });
+  together(member_.exchange(), [&] { memory = gpu::allocate(device, count, element_bytes); });
   return memory;
 }
 
@@ -101,13 +101,13 @@ std::shared_ptr<std::byte> GpuPath::allocate_by_nccl(std::size_t bytes, nccl::Re
   nccl::NcclInterface& library = *nccl::library();
   std::byte* memory = nullptr;
   try {
-    together(members_.exchange(), [&] { memory = library.allocate(arrangement_.nccl().device(), bytes); });
+    together(member_.exchange(), [&] { memory = library.allocate(arrangement_.nccl().device(), bytes); });
   } catch (...) {
     if (memory != nullptr) library.free(memory);
     throw;
   }
-  return or_break(members_, [&] {
-    GpuWait pause(members_, "registering memory with NCCL", origin);
+  return or_break(member_, [&] {
+    GpuWait pause(member_, "registering memory with NCCL", origin);
     return arrangement_.nccl().communicator().add(memory, bytes, how, std::ref(pause));
   });
 }

@@ -41,14 +41,14 @@ StagingBuffer GpuScratch::take(int device, std::size_t bytes) {
     if (fits(each) && (best == nullptr || each.bytes < best->bytes)) best = &each;
   }
   if (best != nullptr) return best->memory;
-  drop_some();
+  drop_unused();
   kept_.reserve(kept_.size() + 1);
   kept_.push_back({.device = device, .bytes = bytes, .memory = gpu::allocate(device, bytes, 1)});
   return kept_.back().memory;
 }
 
 // Frees the oldest unused memory beyond the limit.
-void GpuScratch::drop_some() {
+void GpuScratch::drop_unused() {
   std::size_t all = 0;
   for (std::size_t i = kept_.size(); i-- > 0;) {
     if (!is_free(kept_[i].memory)) continue;
@@ -68,7 +68,7 @@ bool GpuScratch::is_in_use() {
 }
 
 void GpuScratch::keep_what_is_in_use() {
-  for (StreamUse& each : uses_) keep_for_ever(std::move(each.memory));
+  for (StreamUse& each : uses_) keep_forever(std::move(each.memory));
   uses_.clear();
 }
 

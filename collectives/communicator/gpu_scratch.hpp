@@ -35,7 +35,7 @@ class GpuScratch {
     std::shared_ptr<gpu::StreamMark> mark;
     StagingBuffer memory;
   };
-  void drop_some();
+  void drop_unused();
 
   std::vector<CachedMemory> kept_;  // Includes memory that callers hold.
   std::vector<StreamUse> uses_;

@@ -36,7 +36,7 @@ void wait_a_moment_for_stream(const BoundCall& bound_call) noexcept {
 }  // namespace
 
 void GpuStreams::wait_for(gpu::Stream stream, const Origin& origin) {
-  or_break(members_, [&] {
+  or_break(member_, [&] {
     if (gpu::backend() == nullptr && stream == nullptr) return;
     refuse_if_not_there(stream);
     wait_for({gpu::backend()->mark(gpu::MemoryLocation::host, stream)}, origin);
@@ -45,8 +45,8 @@ void GpuStreams::wait_for(gpu::Stream stream, const Origin& origin) {
 
 void GpuStreams::wait_for(const StreamMarks& marks, const Origin& origin) {
   if (marks.empty()) return;
-  or_break(members_, [&] {
-    GpuWait pause(members_, "work in a stream before a call", origin);
+  or_break(member_, [&] {
+    GpuWait pause(member_, "work in a stream before a call", origin);
     for (const auto& mark : marks) {
       while (!mark->is_reached()) {
         nccl_.check();
@@ -65,14 +65,14 @@ bool GpuStreams::is_changed_by_host(const Call& call) {
 void GpuStreams::begin(const BoundCall& bound_call, DeviceProgress& progress) {
   try {
     Call call = bound_call.call;
-    call.limit = members_.options().timeout;
-    members_.or_refuse([&] {
+    call.limit = member_.options().timeout;
+    member_.or_refuse([&] {
       refuse_if_not_there(*bound_call.stream);
       call.stream = CallStream{*bound_call.stream, gpu::backend()->device_of(*bound_call.stream)};
       begin_copy_in(bound_call.in, *bound_call.stream);
     });
-    members_.engine().wait(members_.engine().start(call));
-    members_.or_refuse([&] { begin_copy_back(bound_call.back, *bound_call.stream); });
+    member_.engine().wait(member_.engine().start(call));
+    member_.or_refuse([&] { begin_copy_back(bound_call.back, *bound_call.stream); });
     hold(bound_call);
     progress.in_stream = true;
   } catch (...) {
@@ -83,12 +83,12 @@ void GpuStreams::begin(const BoundCall& bound_call, DeviceProgress& progress) {
 }
 
 void GpuStreams::mark_end(const BoundCall& bound_call, DeviceProgress& progress) {
-  members_.or_refuse(
+  member_.or_refuse(
       [&] { progress.marks.push_back(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream)); });
 }
 
 StagingBuffer GpuStreams::scratch(int device, std::size_t bytes) {
-  return members_.or_refuse([&] { return scratch_.take(device, bytes); });
+  return member_.or_refuse([&] { return scratch_.take(device, bytes); });
 }
 
 // Keeps packed memory until the stream has done its present work.
@@ -97,35 +97,35 @@ void GpuStreams::hold(const BoundCall& bound_call) noexcept {
   try {
     scratch_.use_until(gpu::backend()->mark(gpu::MemoryLocation::host, *bound_call.stream), bound_call.staged);
   } catch (const std::exception&) {
-    keep_for_ever(bound_call.staged);  // The state of a failed GPU is unknown.
+    keep_forever(bound_call.staged);  // The state of a failed GPU is unknown.
   }
 }
 
 bool GpuStreams::are_working() {
   bool works = false;
   // The engine's progress thread may look at the room as well.
-  members_.engine().alone([&] { works = members_.engine().world().room()->access().is_working(); });
+  member_.engine().alone([&] { works = member_.engine().platform().room()->access().is_working(); });
   return works || scratch_.is_in_use();
 }
 
 void GpuStreams::end() noexcept {
-  node::Room* const room = members_.engine().world().room();
+  node::Room* const room = member_.engine().platform().room();
   if (room == nullptr) return;
   try {
-    if (!members_.engine().failed() && std::uncaught_exceptions() == 0) {
-      GpuWait pause(members_, "work in streams", {});
+    if (!member_.engine().failed() && std::uncaught_exceptions() == 0) {
+      GpuWait pause(member_, "work in streams", {});
       while (are_working()) pause();
     }
     if (!are_working()) return;
   } catch (const std::exception& error) {
-    members_.engine().log().error(
-        text("while ending the calls of \"", members_.options().name, "\" in streams: ", error.what()));
+    member_.engine().log().error(
+        text("while ending the calls of \"", member_.options().name, "\" in streams: ", error.what()));
   }
   scratch_.keep_what_is_in_use();
   try {
-    members_.engine().alone([&] { room->gpus().keep_for_ever(); });
+    member_.engine().alone([&] { room->gpus().keep_forever(); });
   } catch (const std::exception&) {
-    room->gpus().keep_for_ever();  // Another thread of the program is inside, which is not allowed.
+    room->gpus().keep_forever();  // Another thread of the program is inside, which is not allowed.
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "collectives/communicator/device_path.hpp"
 #include "collectives/communicator/gpu_scratch.hpp"
-#include "collectives/communicator/nccl_group.hpp"
+#include "collectives/communicator/owned_nccl_communicator.hpp"
 
 namespace lockstep::detail {
 
@@ -15,7 +15,7 @@ namespace lockstep::detail {
 class GpuStreams {
  public:
   // Looks for failures of `nccl` while it waits.
-  GpuStreams(Membership& members, const NcclGroup& nccl) : members_(members), nccl_(nccl) {}
+  GpuStreams(CommunicatorMember& member, const OwnedNcclCommunicator& nccl) : member_(member), nccl_(nccl) {}
 
   // Let the host wait for the work in a stream, or for marks.
   void wait_for(gpu::Stream stream, const Origin& origin);
@@ -38,8 +38,8 @@ class GpuStreams {
   bool are_working();
   void hold(const BoundCall& bound_call) noexcept;
 
-  Membership& members_;
-  const NcclGroup& nccl_;
+  CommunicatorMember& member_;
+  const OwnedNcclCommunicator& nccl_;
   GpuScratch scratch_;
 };
 

@@ -7,9 +7,9 @@
 #include <exception>
 #include <thread>
 
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "topology/base/progress_hooks.hpp"
 #include "topology/base/text.hpp"
 
@@ -19,17 +19,17 @@ namespace lockstep::detail {
 // Error stall at the timeout.
 class GpuWait {
  public:
-  GpuWait(Membership& members, const char* what, const Origin& origin, const Spec* spec = nullptr)
-      : members_(members), what_(what), origin_(origin), spec_(spec) {}
+  GpuWait(CommunicatorMember& member, const char* what, const Origin& origin, const Spec* spec = nullptr)
+      : member_(member), what_(what), origin_(origin), spec_(spec) {}
 
   void operator()() {
-    members_.engine().progress_or_throw();
+    member_.engine().progress_or_throw();
     constexpr unsigned turns_between_looks = 8;
     if (turns_ % turns_between_looks == turns_between_looks - 1) run_progress_hooks(0);
-    const Duration now = members_.engine().world().now();
+    const Duration now = member_.engine().platform().now();
     if (turns_ == 0) since_ = now;
     const Duration limit =
-        members_.options().timeout > Duration{} ? members_.options().timeout : members_.exchange().patience().limit;
+        member_.options().timeout > Duration{} ? member_.options().timeout : member_.exchange().wait_limits().limit;
     if (limit > Duration{} && now - since_ > limit) refuse(limit);
     idle(now - since_);
     ++turns_;
@@ -53,7 +53,7 @@ class GpuWait {
     const std::string line = place(origin_);
     throw Error(
         Code::stall,
-        text("on \"", members_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
+        text("on \"", member_.options().name, "\", ", spec_ ? to_text(signature_of(*spec_)) : what_,
              line.empty() ? "" : text(", started at ", line), ", did not end within ",
              std::chrono::duration<double>(limit).count(),
              " s: earlier work in a member's stream has not ended, or a member is gone or has not started "
@@ -62,7 +62,7 @@ class GpuWait {
         "NCCL_DEBUG=INFO shows NCCL's waits; LOCKSTEP_TIMEOUT is the limit");
   }
 
-  Membership& members_;
+  CommunicatorMember& member_;
   const char* what_;
   Origin origin_;
   const Spec* spec_;
@@ -73,13 +73,13 @@ class GpuWait {
 // Returns f(). If f throws anything, it tells the other members. At the end of the use, the NCCL communicator is
 // aborted with the call.
 template <class F>
-auto or_break(Membership& members, const F& f) {
+auto or_break(CommunicatorMember& member, const F& f) {
   try {
-    return members.or_refuse(f);
+    return member.or_refuse(f);
   } catch (const Error&) {
     throw;
   } catch (const std::exception& other) {
-    members.refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
+    member.refuse(Error(Code::out_of_memory, text("in a call on GPUs: ", other.what())));
     throw;
   }
 }

@@ -3,7 +3,7 @@
 #include "collectives/communicator/joint_setup.hpp"
 
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "collectives/planner.hpp"
 
 namespace lockstep::detail {
@@ -13,21 +13,21 @@ const std::byte presence{};
 
 }  // namespace
 
-void JointSetup::come_to(Collective what, const Origin& origin) const {
-  if (members_.size() == 1) return;
-  auto plan = std::make_shared<Plan>(*members_.planner().plan({.collective = Collective::barrier, .element_bytes = 1}));
+void JointSetup::wait_for_all(Collective what, const Origin& origin) const {
+  if (member_.size() == 1) return;
+  auto plan = std::make_shared<Plan>(*member_.planner().plan({.collective = Collective::barrier, .element_bytes = 1}));
   plan->stands_for = Spec{.collective = what};
-  if (members_.options().strict) plan->stands_for->fingerprints.place = fingerprint_of(origin);
-  members_.engine().run(
-      {.plan = std::move(plan), .input = &presence, .origin = origin, .limit = members_.options().timeout});
+  if (member_.options().strict) plan->stands_for->fingerprints.place = fingerprint_of(origin);
+  member_.engine().run(
+      {.plan = std::move(plan), .input = &presence, .origin = origin, .limit = member_.options().timeout});
 }
 
 void JointSetup::refuse(const Error& error) const noexcept {
-  members_.refuse(error);
+  member_.refuse(error);
   try {
-    if (!members_.exchange().failed()) members_.exchange().fail(error.detail());
+    if (!member_.exchange().failed()) member_.exchange().fail(error.detail());
   } catch (const std::exception& second) {
-    members_.exchange().log().error(text("while telling the others of it: ", second.what()));
+    member_.exchange().log().error(text("while telling the others of it: ", second.what()));
   }
 }
 

@@ -9,7 +9,7 @@
 #include <array>
 #include <exception>
 
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/spec.hpp"
 #include "topology/base/text.hpp"
 
@@ -19,12 +19,12 @@ namespace lockstep::detail {
 // exchange, because they do not hear the engine.
 class JointSetup {
  public:
-  explicit JointSetup(Membership& members) : members_(members) {}
+  explicit JointSetup(CommunicatorMember& member) : member_(member) {}
 
   // Returns f(). If f throws, it tells the members that wait in the exchange.
   template <class F>
   auto in_exchange(const F& f) const {
-    Exchange& exchange = members_.exchange();
+    Exchange& exchange = member_.exchange();
     try {
       return f();
     } catch (const Error& error) {
@@ -41,12 +41,12 @@ class JointSetup {
   // object breaks the communicator.
   template <class F>
   auto make(Collective what, const Origin& origin, const F& f) const {
-    in_exchange([&] { come_to(what, origin); });
+    in_exchange([&] { wait_for_all(what, origin); });
     try {
       return f();
     } catch (const Error& error) {
       constexpr std::array broken = {Code::stall, Code::peer_failed, Code::mismatch};
-      if (members_.exchange().failed() || std::ranges::find(broken, error.code()) != broken.end()) refuse(error);
+      if (member_.exchange().failed() || std::ranges::find(broken, error.code()) != broken.end()) refuse(error);
       throw;
     } catch (const std::exception& other) {
       refuse(Error(Code::out_of_memory, text("in ", to_string(what), ": ", other.what())));
@@ -60,9 +60,9 @@ class JointSetup {
 
  private:
   // Waits until all members have called it for the same thing.
-  void come_to(Collective what, const Origin& origin) const;
+  void wait_for_all(Collective what, const Origin& origin) const;
 
-  Membership& members_;
+  CommunicatorMember& member_;
 };
 
 }  // namespace lockstep::detail

@@ -21,19 +21,19 @@ std::shared_ptr<const Topology> local_topology(int size) {
 }
 
 void run_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options,
-                 Patience patience, const Log& log) {
-  run_members(local_topology(size), body, std::move(options), patience, log);
+                 WaitLimits wait_limits, const Log& log) {
+  run_members(local_topology(size), body, std::move(options), wait_limits, log);
 }
 
 void run_members(std::shared_ptr<const Topology> topology, const std::function<void(Communicator&)>& body,
-                 CommunicatorOptions options, Patience patience, const Log& log) {
+                 CommunicatorOptions options, WaitLimits wait_limits, const Log& log) {
   std::vector<int> ranks(static_cast<std::size_t>(topology->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto member = [&](Exchange& exchange) {
     Communicator communicator(exchange, topology, ranks, local_transport, options);
     body(communicator);
   };
-  run_local(topology->size(), member, patience, log);
+  run_local(topology->size(), member, wait_limits, log);
 }
 
 }  // namespace lockstep

@@ -16,9 +16,9 @@ std::shared_ptr<const Topology> local_topology(int size);
 // Runs `body` on `size` threads, each with its own communicator, and waits for all. If a body throws, the other members
 // are told, and the first exception is rethrown here.
 void run_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options = {},
-                 Patience patience = {}, const Log& log = Log());
+                 WaitLimits wait_limits = {}, const Log& log = Log());
 // Runs one thread for each member of `topology`, which may describe a machine that is not at hand.
 void run_members(std::shared_ptr<const Topology> topology, const std::function<void(Communicator&)>& body,
-                 CommunicatorOptions options = {}, Patience patience = {}, const Log& log = Log());
+                 CommunicatorOptions options = {}, WaitLimits wait_limits = {}, const Log& log = Log());
 
 }  // namespace lockstep

@@ -6,8 +6,8 @@ namespace lockstep::detail {
 
 bool has_device_path(const CommunicatorOptions& options) { return options.nccl && nccl::library() != nullptr; }
 
-std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& factory) {
-  return std::make_unique<GpuPath>(members, factory);
+std::unique_ptr<DevicePath> make_device_path(CommunicatorMember& member, CommunicatorFactory& factory) {
+  return std::make_unique<GpuPath>(member, factory);
 }
 
 }  // namespace lockstep::detail

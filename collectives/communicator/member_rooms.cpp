@@ -49,13 +49,13 @@ NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::
     return {};
   const auto me = static_cast<std::size_t>(exchange.rank());
   const int mine = topology.member(ranks.at(me)).node;
-  const auto near = exchange.split(mine, exchange.rank());
+  const auto node_exchange = exchange.split(mine, exchange.rank());
   std::unique_ptr<node::Room> room;
-  if (near->size() > 1) {
-    room = node::make_room(*near, crowding(topology, ranks, me) > 1);
-    if (room) room->gpus().keep_to_host();  // Data on GPUs is staged before members of several nodes start.
+  if (node_exchange->size() > 1) {
+    room = node::make_room(*node_exchange, crowding(topology, ranks, me) > 1);
+    if (room) room->gpus().restrict_to_host();  // Data on GPUs is staged before members of several nodes start.
   }
-  const std::byte has_it{near->size() == 1 || room};
+  const std::byte has_it{node_exchange->size() == 1 || room};
   const auto all = exchange.all_gather("memory of each node", {&has_it, 1});
   const bool all_have = std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{1}}; });
   if (!all_have) return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes the shared memory of a communicator's members: one room if all are on one node, or one for each node.
 //
-// Membership calls it once, while it makes the communicator. If one member of a node cannot map the memory, all of them
-// use messages.
+// CommunicatorMember calls it once, while it makes the communicator. If one member of a node cannot map the memory, all
+// of them use messages.
 #pragma once
 
 #include <cstddef>

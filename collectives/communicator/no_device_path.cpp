@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for make_device_path.cpp in builds without CUDA and without tests: the host runs all calls.
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
-#include "collectives/communicator/membership.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "topology/base/text.hpp"
 
@@ -11,7 +11,7 @@ namespace {
 // Runs nothing, and refuses streams and memory of GPUs.
 class NoDevicePath final : public DevicePath {
  public:
-  explicit NoDevicePath(Membership& members) : members_(members) {}
+  explicit NoDevicePath(CommunicatorMember& member) : member_(member) {}
 
   std::shared_ptr<DeviceCall> bind(const CallRequest& /*request*/, const Spec& /*spec*/,
                                    QueryRule /*query_rule*/) override {
@@ -32,7 +32,7 @@ class NoDevicePath final : public DevicePath {
   bool begin_in_stream(const BoundCall& bound_call, const Origin& /*origin*/, DeviceProgress& /*progress*/) override {
     if (bound_call.stream.value_or(nullptr) == nullptr) return false;
     const Error error(Code::usage, text("a stream of a GPU was given, but ", gpu::why_none()), "give none, or nullptr");
-    members_.refuse(error);
+    member_.refuse(error);
     throw error;
   }
   void mark_end(const BoundCall& /*bound_call*/, DeviceProgress& /*progress*/) override {}
@@ -59,15 +59,15 @@ class NoDevicePath final : public DevicePath {
   void keep_memory() override {}
 
  private:
-  Membership& members_;
+  CommunicatorMember& member_;
 };
 
 }  // namespace
 
 bool has_device_path(const CommunicatorOptions& /*options*/) { return false; }
 
-std::unique_ptr<DevicePath> make_device_path(Membership& members, CommunicatorFactory& /*factory*/) {
-  return std::make_unique<NoDevicePath>(members);
+std::unique_ptr<DevicePath> make_device_path(CommunicatorMember& member, CommunicatorFactory& /*factory*/) {
+  return std::make_unique<NoDevicePath>(member);
 }
 
 }  // namespace lockstep::detail

@@ -3,7 +3,7 @@
 #include "collectives/communicator/peer_messages.hpp"
 
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
@@ -27,14 +27,14 @@ void PeerMessages::begin(std::span<const PeerMessage> sends, std::span<const Pee
 }
 
 void PeerMessages::begin_one(const PeerMessage& message, bool sends, PendingCall& slot) {
-  Call call{.plan = plan_of(message, sends), .origin = slot.origin, .limit = members_.options().timeout};
+  Call call{.plan = plan_of(message, sends), .origin = slot.origin, .limit = member_.options().timeout};
   std::byte* data = static_cast<std::byte*>(message.data.data);
   const gpu::MemoryLocation where = where_is(message.data);
   if (needs_staging(message.data, where)) {
     const std::size_t bytes = message.data.count * message.element_bytes;
     const std::size_t before = slot.staging.size();
     if (where.on_device())
-      slot.staged.push_back(members_.or_refuse([&] { return make_staging_buffer(bytes, true); }));
+      slot.staged.push_back(member_.or_refuse([&] { return make_staging_buffer(bytes, true); }));
     else
       slot.staging.resize(before + bytes);
     data = where.on_device() ? slot.staged.back().get() : slot.staging.data() + before;
@@ -52,13 +52,13 @@ void PeerMessages::begin_one(const PeerMessage& message, bool sends, PendingCall
 }
 
 void PeerMessages::check_one(const PeerMessage& message, bool written, const Origin& origin) const {
-  if (message.peer < 0 || message.peer >= members_.size()) {
+  if (message.peer < 0 || message.peer >= member_.size()) {
     throw Error(Code::usage,
                 text("a message with rank ", message.peer, " (", place(origin), "), but the members are 0 to ",
-                     members_.size() - 1),
+                     member_.size() - 1),
                 "give a rank of this communicator; ranks of its parent do not count");
   }
-  const auto largest = static_cast<std::int64_t>(members_.engine().exchange_tags() / 2) - 1;
+  const auto largest = static_cast<std::int64_t>(member_.engine().message_tags() / 2) - 1;
   if (message.tag < 0 || message.tag > largest) {
     throw Error(
         Code::usage,
@@ -66,13 +66,13 @@ void PeerMessages::check_one(const PeerMessage& message, bool written, const Ori
         message.neighbours ? "a grid has at most a dimension for every four tags"
                            : "give a smaller tag; how large they may be follows from the MPI library's MPI_TAG_UB");
   }
-  if (const auto wrong = buffer_error(message.data, message.element_bytes, written))
-    throw Error(Code::usage, text("a message (", place(origin), "): ", wrong->what), wrong->mend);
+  if (const auto error = buffer_error(message.data, message.element_bytes, written))
+    throw Error(Code::usage, text("a message (", place(origin), "): ", error->what), error->remedy);
 }
 
 // Returns the tag on the transport. CartesianGrids use the upper half of the exchange tags.
 std::uint32_t PeerMessages::tag_of(const PeerMessage& message) const {
-  return static_cast<std::uint32_t>(message.tag) + (message.neighbours ? members_.engine().exchange_tags() / 2 : 0);
+  return static_cast<std::uint32_t>(message.tag) + (message.neighbours ? member_.engine().message_tags() / 2 : 0);
 }
 
 // Plans one message, and keeps the plan, because programs repeat messages.
@@ -89,8 +89,8 @@ std::shared_ptr<const Plan> PeerMessages::plan_of(const PeerMessage& message, bo
                 .element_bytes = 1,
                 .count = bytes,
                 .root = static_cast<int>(tag)};
-  plan->size = members_.size();
-  plan->index = members_.rank();
+  plan->size = member_.size();
+  plan->index = member_.rank();
   plan->algorithm = sends ? "send" : "recv";
   ScheduleBuilder one;
   if (sends)

@@ -18,7 +18,8 @@ namespace lockstep::detail {
 // Checks, plans and starts messages. It keeps their plans, because programs repeat messages.
 class PeerMessages {
  public:
-  PeerMessages(Membership& members, PendingCalls& pending_calls) : members_(members), pending_calls_(pending_calls) {}
+  PeerMessages(CommunicatorMember& member, PendingCalls& pending_calls)
+      : member_(member), pending_calls_(pending_calls) {}
 
   // Throws Error usage for a wrong rank, tag or buffer.
   void check(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, const Origin& origin) const;
@@ -31,7 +32,7 @@ class PeerMessages {
   std::uint32_t tag_of(const PeerMessage& message) const;
   std::shared_ptr<const Plan> plan_of(const PeerMessage& message, bool sends);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   PendingCalls& pending_calls_;
   std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
       plans_;  // Has the key peer, tag, sends, bytes.

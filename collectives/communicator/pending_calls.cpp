@@ -28,35 +28,35 @@ CallHandle PendingCalls::take(const Origin& origin) {
 
 void PendingCalls::release(CallHandle handle) {
   PendingCall& slot = at(handle);
-  if (members_.engine().keeps_memory()) keep_memory(slot);
+  if (member_.engine().keeps_memory()) keep_memory(slot);
   slot.staged.clear();
   free_.push_back(handle.slot);
 }
 
 void PendingCalls::copy_in(std::span<const StagingCopy> copies) {
   if (copies.empty()) return;
-  members_.or_refuse([&] { detail::copy_in(copies); });
+  member_.or_refuse([&] { detail::copy_in(copies); });
 }
 
 void PendingCalls::start(const Call& call, PendingCall& slot) {
-  const Duration limit = members_.options().timeout;
+  const Duration limit = member_.options().timeout;
   if (call.limit == limit) [[likely]] {
-    slot.tickets.push_back(members_.engine().start(call));
+    slot.tickets.push_back(member_.engine().start(call));
   } else {  // The call was planned under another timeout.
     Call now = call;
     now.limit = limit;
-    slot.tickets.push_back(members_.engine().start(now));
+    slot.tickets.push_back(member_.engine().start(now));
   }
 }
 
 bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
-  const ExclusiveUse use(members_, origin);
+  const ExclusiveUse use(member_, origin);
   over = true;  // This holds unless it is set otherwise below.
-  members_.refuse_if_closed();
+  member_.refuse_if_closed();
   PendingCall& slot = at(handle);
   over = or_release(handle, [&] {
     for (; slot.done < slot.tickets.size(); ++slot.done) {
-      if (!members_.engine().test(slot.tickets[slot.done])) return false;
+      if (!member_.engine().test(slot.tickets[slot.done])) return false;
     }
     return slot.on_gpus.marks.empty() || device_path_.has_reached(slot.on_gpus);
   });
@@ -66,16 +66,16 @@ bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
 }
 
 void PendingCalls::wait(CallHandle handle, Origin origin, bool& over) {
-  const ExclusiveUse use(members_, origin);
+  const ExclusiveUse use(member_, origin);
   over = true;
-  members_.refuse_if_closed();
+  member_.refuse_if_closed();
   wait_inside(handle);
 }
 
 void PendingCalls::wait_inside(CallHandle handle) {
   PendingCall& slot = at(handle);
   or_release(handle, [&] {
-    for (; slot.done < slot.tickets.size(); ++slot.done) members_.engine().wait(slot.tickets[slot.done]);
+    for (; slot.done < slot.tickets.size(); ++slot.done) member_.engine().wait(slot.tickets[slot.done]);
     if (!slot.on_gpus.marks.empty()) device_path_.wait(slot.on_gpus, slot.origin);
   });
   finish(handle);
@@ -83,26 +83,26 @@ void PendingCalls::wait_inside(CallHandle handle) {
 
 // Copies results back from staging memory, and releases the slot.
 void PendingCalls::finish(CallHandle handle) {
-  or_release(handle, [&] { members_.or_refuse([&] { copy_back(at(handle).back); }); });
+  or_release(handle, [&] { member_.or_refuse([&] { copy_back(at(handle).back); }); });
   release(handle);
 }
 
 void PendingCalls::drop(CallHandle handle) noexcept {
-  const ExclusiveUse use(members_);
-  if (members_.is_closed()) return;
+  const ExclusiveUse use(member_);
+  if (member_.is_closed()) return;
   if (!use.inside()) {
-    members_.engine().log().error(
-        text("a request of \"", members_.options().name,
+    member_.engine().log().error(
+        text("a request of \"", member_.options().name,
              "\" was destroyed inside another call of the same communicator; it stays under way"));
     return;
   }
   PendingCall& slot = at(handle);
   if (!slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream)
-    members_.refuse(Error(Code::usage,
-                          text("a request of a call on GPUs on \"", members_.options().name, "\", started at ",
-                               place(slot.origin), ", was destroyed before it was waited for"),
-                          "keep every request, and wait for it"));
-  for (; slot.done < slot.tickets.size(); ++slot.done) members_.engine().drop(slot.tickets[slot.done]);
+    member_.refuse(Error(Code::usage,
+                         text("a request of a call on GPUs on \"", member_.options().name, "\", started at ",
+                              place(slot.origin), ", was destroyed before it was waited for"),
+                         "keep every request, and wait for it"));
+  for (; slot.done < slot.tickets.size(); ++slot.done) member_.engine().drop(slot.tickets[slot.done]);
   release(handle);
 }
 
@@ -111,8 +111,8 @@ void PendingCalls::keep_memory() {
 }
 
 void PendingCalls::keep_memory(PendingCall& slot) {
-  for (auto& each : slot.staged) keep_for_ever(each);
-  keep_for_ever(std::make_shared<std::vector<std::byte>>(std::move(slot.staging)));
+  for (auto& each : slot.staged) keep_forever(each);
+  keep_forever(std::make_shared<std::vector<std::byte>>(std::move(slot.staging)));
   slot.staging = {};
 }
 

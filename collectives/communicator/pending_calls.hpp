@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
-#include "collectives/communicator/membership.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/core.hpp"
@@ -32,7 +32,7 @@ struct PendingCall {
 // Gives each call under way a slot. A slot is reused with its memory, so that a repeated call allocates nothing.
 class PendingCalls {
  public:
-  PendingCalls(Membership& members, DevicePath& device_path) : members_(members), device_path_(device_path) {}
+  PendingCalls(CommunicatorMember& member, DevicePath& device_path) : member_(member), device_path_(device_path) {}
 
   // Test or wait for a started call. They set `over`, even if they throw: true means that the handle is no longer
   // valid. test() returns true if the call is complete.
@@ -69,7 +69,7 @@ class PendingCalls {
   void finish(CallHandle handle);
   static void keep_memory(PendingCall& slot);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   DevicePath& device_path_;
   std::vector<std::unique_ptr<PendingCall>> calls_;
   std::vector<std::size_t> free_;  // Holds free slots; the last is used first.

@@ -6,7 +6,7 @@
 
 #include "collectives/communicator/staging.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -32,19 +32,19 @@ bool is_same(const RepeatedCalls::RepeatedCall& known, const CallRequest& reques
 RepeatedCalls::Result RepeatedCalls::run(const CallRequest& request, std::uint64_t subject) {
   RepeatedCall* const known = place_for(request, subject);
   if (known == nullptr || !is_same(*known, request, subject)) return {.place = known};
-  members_.refuse_if_closed();
+  member_.refuse_if_closed();
   known->call.input = request.input.data;
   known->call.output = request.output.data;
   known->call.origin = request.origin;
-  members_.engine().run(known->call);
+  member_.engine().run(known->call);
   return {.has_run = true};
 }
 
 // Returns the place for calls of this kind. Returns null for calls that need more checks than counts and addresses.
 RepeatedCalls::RepeatedCall* RepeatedCalls::place_for(const CallRequest& request, std::uint64_t subject) {
-  if (request.wrong != nullptr || request.reduction.op >= ReduceOp::premul_sum || !request.input.contiguous() ||
+  if (request.error != nullptr || request.reduction.op >= ReduceOp::premul_sum || !request.input.contiguous() ||
       !request.output.contiguous() || is_unequal(request.collective) || request.stream ||
-      std::max(request.input.count, request.output.count) * request.element_bytes >= device_path_.asked_bytes() ||
+      std::max(request.input.count, request.output.count) * request.element_bytes >= device_path_.query_bytes() ||
       where_is(request.input).on_device() || where_is(request.output).on_device())
     return nullptr;
   const auto key = static_cast<std::size_t>(request.collective) * 5 + static_cast<std::size_t>(request.type) +

@@ -9,8 +9,8 @@
 #include <cstdint>
 
 #include "collectives/communicator/call_request.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
-#include "collectives/communicator/membership.hpp"
 #include "collectives/node/call.hpp"
 
 namespace lockstep::detail {
@@ -38,7 +38,8 @@ class RepeatedCalls {
     RepeatedCall* place = nullptr;
   };
 
-  RepeatedCalls(Membership& members, const DevicePath& device_path) : members_(members), device_path_(device_path) {}
+  RepeatedCalls(CommunicatorMember& member, const DevicePath& device_path)
+      : member_(member), device_path_(device_path) {}
 
   // Runs the request if an equal call was made before. `subject` is a hash of the call's subject. Calls for which
   // members ask each other where the data is are not run here.
@@ -51,7 +52,7 @@ class RepeatedCalls {
  private:
   RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject);
 
-  Membership& members_;
+  CommunicatorMember& member_;
   const DevicePath& device_path_;
   std::array<RepeatedCall, 16> calls_;
 };

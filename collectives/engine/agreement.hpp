@@ -24,18 +24,18 @@ class Agreement {
   bool first_use(std::uint64_t kind);
 
   // Counts how often the kinds were forgotten to bound the memory. All members forget at the same call.
-  std::uint64_t forgotten() const { return forgotten_; }
+  std::uint64_t times_forgotten() const { return times_forgotten_; }
 
   // Returns the ranks that this member sends its calls to: entry k is the member 2^k after this one, modulo the size.
-  const std::vector<int>& listeners() const { return listeners_; }
+  const std::vector<int>& targets() const { return targets_; }
   // Returns one bit for each member that sends its calls to this one: bit k is the member 2^k before it.
-  std::uint32_t everybody_asked() const { return (std::uint32_t{1} << listeners_.size()) - 1; }
-  // Returns the bit of that member in everybody_asked(). Returns 0 if the member does not send its calls to this one.
+  std::uint32_t all_source_bits() const { return (std::uint32_t{1} << targets_.size()) - 1; }
+  // Returns the bit of that member in all_source_bits(). Returns 0 if the member does not send its calls to this one.
   std::uint32_t bit_of(int peer) const;
   // Returns the ranks of those bits: bit k is the member 2^k before this one.
-  std::vector<int> members(std::uint32_t bits) const;
+  std::vector<int> sources_of(std::uint32_t bits) const;
   // Returns the ranks of bits that run the other way: bit k is the member 2^k after this one.
-  std::vector<int> told(std::uint32_t bits) const;
+  std::vector<int> targets_of(std::uint32_t bits) const;
 
   // Keeps a control message about a call that this member has not started yet.
   void keep(int peer, CallDescription call) { early_.emplace_back(peer, std::move(call)); }
@@ -49,9 +49,9 @@ class Agreement {
 
   int rank_;
   int size_;
-  std::vector<int> listeners_;
+  std::vector<int> targets_;
   std::unordered_set<std::uint64_t> kinds_;
-  std::uint64_t forgotten_ = 0;
+  std::uint64_t times_forgotten_ = 0;
   std::vector<std::pair<int, CallDescription>> early_;
 };
 

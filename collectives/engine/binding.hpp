@@ -32,7 +32,8 @@ inline BoundSlices bind(const Operation& operation, const OperationPart& part) {
   const std::size_t offset = static_cast<std::size_t>(part.segment) * plan.segment * bytes;
   // A member without a buffer has only empty slices in it. An offset from a null pointer would be undefined.
   return {operation.input == nullptr ? nullptr : operation.input + offset,
-          operation.output == nullptr ? nullptr : operation.output + offset, part.space->scratch.at_least(0), bytes};
+          operation.output == nullptr ? nullptr : operation.output + offset, part.workspace->scratch.at_least(0),
+          bytes};
 }
 
 // Gives the size in bytes of an element in a wire format.

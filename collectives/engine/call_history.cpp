@@ -24,11 +24,11 @@ void CallHistory::compare(int peer, const CallDescription& theirs) const {
   throw different_calls(identity_.name, peer, theirs, identity_.rank, description_of(*record), identity_.members);
 }
 
-AnswerMessage CallHistory::answer(const AskMessage& question, std::uint64_t oldest_in_flight) const {
+AnswerMessage CallHistory::answer(const QueryMessage& question, std::uint64_t oldest_in_flight) const {
   AnswerMessage answer{
       .number = question.number, .last_finished = last_finished_, .oldest_in_flight = oldest_in_flight, .call = {}};
   if (const CallRecord* record = find(question.number)) {
-    answer.progress = record->finished ? CallProgress::finished : CallProgress::in_it;
+    answer.progress = record->finished ? CallProgress::finished : CallProgress::in_progress;
     answer.call.push_back(description_of(*record));
   } else if (question.number <= last_started_) {
     answer.progress = CallProgress::forgotten;

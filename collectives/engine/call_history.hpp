@@ -29,8 +29,8 @@ struct CallRecord {
   bool finished = false;
 };
 
-// Counts collective calls and exchanges separately, and records the last `length` collective calls in a ring. It
-// allocates nothing in the count.
+// Counts collective calls and point-to-point messages separately, and records the last `length` collective calls in a
+// ring. It allocates nothing in the count.
 class CallHistory {
  public:
   // Equals status::calls_kept, so that both records hold the same calls.
@@ -58,9 +58,9 @@ class CallHistory {
     record.plan = operation.call.plan;
     return false;
   }
-  // Numbers an exchange. It uses its message's tag as its call tag.
-  void begin_exchange(Operation& operation) {
-    operation.number = ++last_exchange_;
+  // Numbers a point-to-point message. It uses the message's tag as its call tag.
+  void begin_message(Operation& operation) {
+    operation.number = ++last_message_;
     operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);
   }
   // Records that a collective call has finished.
@@ -82,7 +82,7 @@ class CallHistory {
   void compare(int peer, const CallDescription& theirs) const;
   // Returns the answer to a peer's question about a call. `oldest_in_flight` is the number of the oldest call under
   // way.
-  AnswerMessage answer(const AskMessage& question, std::uint64_t oldest_in_flight) const;
+  AnswerMessage answer(const QueryMessage& question, std::uint64_t oldest_in_flight) const;
 
  private:
   // Folds 64 bits of a hash into 32.
@@ -98,7 +98,7 @@ class CallHistory {
   std::array<CallRecord, length> entries_ = {};
   std::uint64_t last_started_ = 0;
   std::uint64_t last_finished_ = 0;
-  std::uint64_t last_exchange_ = 0;
+  std::uint64_t last_message_ = 0;
   // Combines all collective calls so far.
   std::uint64_t call_hash_;
 };

@@ -18,7 +18,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view remedy = "check the memory and the network of both hosts: their messages arrive damaged";
+constexpr std::string_view corruption_remedy =
+    "check the memory and the network of both hosts: their messages arrive damaged";
 
 // Mixes a word into a state. Different words give different results for one state, and different states for one word.
 std::uint64_t next_state(std::uint64_t state, std::uint64_t word) {
@@ -34,10 +35,12 @@ class CheckedTransport final : public ForwardingTransport {
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
-  void tell(int peer, Bytes bytes) override;
-  std::optional<SmallMessage> hear() override;
-  void tell_all(const Bytes& bytes) override { to().tell_all(sealed(bytes)); }
-  void leave(const Bytes& last_words) override { to().leave(last_words.empty() ? last_words : sealed(last_words)); }
+  void send_control(int peer, Bytes bytes) override;
+  std::optional<ReceivedControl> receive_control() override;
+  void send_control_to_all(const Bytes& bytes) override { to().send_control_to_all(sealed(bytes)); }
+  void leave(const Bytes& leave_message) override {
+    to().leave(leave_message.empty() ? leave_message : sealed(leave_message));
+  }
 
  private:
   // Holds the round under way on a lane.
@@ -85,7 +88,8 @@ bool CheckedTransport::done(int lane) {
   std::size_t next = round.sums.size() - round.receives.size();
   for (const ReceiveDescriptor& each : round.receives) {
     if (checksum({static_cast<const std::byte*>(each.data), each.bytes}) == round.sums[next++]) continue;
-    throw Error(Code::corrupt, text(each.bytes, " bytes from rank ", each.peer, " to rank ", rank()), remedy);
+    throw Error(Code::corrupt, text(each.bytes, " bytes from rank ", each.peer, " to rank ", rank()),
+                corruption_remedy);
   }
   return true;
 }
@@ -96,10 +100,10 @@ Bytes CheckedTransport::sealed(Bytes bytes) {
   return bytes;
 }
 
-void CheckedTransport::tell(int peer, Bytes bytes) { to().tell(peer, sealed(std::move(bytes))); }
+void CheckedTransport::send_control(int peer, Bytes bytes) { to().send_control(peer, sealed(std::move(bytes))); }
 
-std::optional<Transport::SmallMessage> CheckedTransport::hear() {
-  std::optional<SmallMessage> heard = to().hear();
+std::optional<Transport::ReceivedControl> CheckedTransport::receive_control() {
+  std::optional<ReceivedControl> heard = to().receive_control();
   if (!heard) return heard;
   std::uint64_t sum = 0;
   const std::size_t bytes = heard->bytes.size() - std::min(heard->bytes.size(), sizeof sum);
@@ -107,7 +111,7 @@ std::optional<Transport::SmallMessage> CheckedTransport::hear() {
   heard->bytes.resize(bytes);
   if (checksum(heard->bytes) != sum)
     throw Error(Code::corrupt, text("a word of ", bytes, " bytes from rank ", heard->peer, " to rank ", rank()),
-                remedy);
+                corruption_remedy);
   return heard;
 }
 

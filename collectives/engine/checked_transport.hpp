@@ -19,7 +19,7 @@ namespace lockstep {
 std::uint64_t checksum(std::span<const std::byte> bytes);
 
 // Returns a transport that adds and verifies checksums, and takes over `inner`. All members of a communicator must use
-// it, or none. Its done() and hear() throw Error corrupt if a message changed.
+// it, or none. Its done() and receive_control() throw Error corrupt if a message changed.
 std::unique_ptr<Transport> checked_transport(std::unique_ptr<Transport> inner);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@ namespace lockstep {
 bool ControlDispatcher::receive() {
   bool heard = false;
   while (!parts_.failure.has_failed()) {
-    const std::optional<Transport::SmallMessage> next = parts_.transport.hear();
+    const std::optional<Transport::ReceivedControl> next = parts_.transport.receive_control();
     if (!next) break;
     heard = true;
     ControlMessage message;
@@ -18,35 +18,35 @@ bool ControlDispatcher::receive() {
                                           identity_.name, "\" cannot be read: ", error.detail()));
     }
     parts_.publisher.notes().heard(next->peer);
-    std::visit([&](const auto& one) { hear(next->peer, one); }, message);
+    std::visit([&](const auto& one) { handle(next->peer, one); }, message);
   }
   if (!parts_.failure.has_failed()) parts_.stalls.serve_request();
   return heard;
 }
 
-void ControlDispatcher::hear(int peer, const AgreeMessage& message) {
+void ControlDispatcher::handle(int peer, const AgreeMessage& message) {
   if (message.call.number > parts_.history.last_started()) {
     parts_.agreement.keep(peer, message.call);
     return;
   }
   parts_.history.compare(peer, message.call);
   for (Operation* operation : parts_.operations.active()) {
-    if (operation->is_exchange() || operation->number != message.call.number) continue;
+    if (operation->is_message() || operation->number != message.call.number) continue;
     operation->agreements_missing &= ~parts_.agreement.bit_of(peer);
     parts_.stalls.restart(*operation);
   }
 }
 
-void ControlDispatcher::hear(int peer, const AskMessage& message) {
-  parts_.transport.tell(peer, to_bytes(parts_.history.answer(message, parts_.operations.oldest_collective())));
+void ControlDispatcher::handle(int peer, const QueryMessage& message) {
+  parts_.transport.send_control(peer, to_bytes(parts_.history.answer(message, parts_.operations.oldest_collective())));
 }
 
-void ControlDispatcher::hear(int peer, const AnswerMessage& message) {
-  parts_.stalls.hear(peer, message);
+void ControlDispatcher::handle(int peer, const AnswerMessage& message) {
+  parts_.stalls.handle(peer, message);
   for (const CallDescription& call : message.call) parts_.history.compare(peer, call);
 }
 
-void ControlDispatcher::hear(int peer, const FailMessage& message) {
+void ControlDispatcher::handle(int peer, const FailMessage& message) {
   const bool names_members = message.reason.code == Code::mismatch;  // the text does
   parts_.failure.fail(
       cause_of(names_members ? Error(Code::mismatch, message.reason.text)
@@ -54,7 +54,7 @@ void ControlDispatcher::hear(int peer, const FailMessage& message) {
       false);
 }
 
-void ControlDispatcher::hear(int peer, const LeaveMessage& message) {
+void ControlDispatcher::handle(int peer, const LeaveMessage& message) {
   parts_.departed.add(peer, message.last_started);
   parts_.publisher.notes().left(peer, message.last_started);
   for (const CallDescription& call : message.last) parts_.history.compare(peer, call);
@@ -62,7 +62,7 @@ void ControlDispatcher::hear(int peer, const LeaveMessage& message) {
 }
 
 // Fails this member too. A surviving member tells the reason, since the failed one may have died before it told all.
-void ControlDispatcher::hear(int peer, const SurviveMessage& message) {
+void ControlDispatcher::handle(int peer, const SurviveMessage& message) {
   survive_messages_.push_back({peer, message.bytes});
   parts_.failure.fail(
       cause_of(Error(Code::peer_failed, text("rank ", peer, " continues with the survivors: ", message.why),

@@ -40,20 +40,20 @@ class ControlDispatcher {
   // if it shows that a call can never complete.
   bool receive();
   // Returns the SurviveMessages received so far, and forgets them.
-  std::vector<Transport::SmallMessage> take_survive_messages() { return std::exchange(survive_messages_, {}); }
+  std::vector<Transport::ReceivedControl> take_survive_messages() { return std::exchange(survive_messages_, {}); }
 
  private:
-  void hear(int peer, const AgreeMessage& message);
-  void hear(int peer, const AskMessage& message);
-  void hear(int peer, const AnswerMessage& message);
-  void hear(int peer, const FailMessage& message);
-  void hear(int peer, const LeaveMessage& message);
-  void hear(int peer, const SurviveMessage& message);
+  void handle(int peer, const AgreeMessage& message);
+  void handle(int peer, const QueryMessage& message);
+  void handle(int peer, const AnswerMessage& message);
+  void handle(int peer, const FailMessage& message);
+  void handle(int peer, const LeaveMessage& message);
+  void handle(int peer, const SurviveMessage& message);
 
   const CommunicatorIdentity& identity_;
   Parts parts_;
   // Keeps SurviveMessages until this member shrinks the communicator too.
-  std::vector<Transport::SmallMessage> survive_messages_;
+  std::vector<Transport::ReceivedControl> survive_messages_;
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 // Gives the first byte of a message.
-enum class ControlMessageKind : std::uint8_t { agree, ask, answer, fail, left, survive };
+enum class ControlMessageKind : std::uint8_t { agree, query, answer, fail, left, survive };
 
 void put(Writer& to, const CallDescription& call) {
   const Signature& s = call.signature;
@@ -59,7 +59,7 @@ std::vector<CallDescription> get_calls(Reader& from) {
 }
 
 void put(Writer& to, const AgreeMessage& message) { put(to.put(ControlMessageKind::agree), message.call); }
-void put(Writer& to, const AskMessage& message) { to.put(ControlMessageKind::ask).put(message.number); }
+void put(Writer& to, const QueryMessage& message) { to.put(ControlMessageKind::query).put(message.number); }
 void put(Writer& to, const AnswerMessage& message) {
   to.put(ControlMessageKind::answer)
       .put(message.number)
@@ -105,8 +105,8 @@ ControlMessage get_control_message(Reader& from) {
   switch (from.get_enum(ControlMessageKind::survive)) {
     case ControlMessageKind::agree:
       return AgreeMessage{get_call(from)};
-    case ControlMessageKind::ask:
-      return AskMessage{from.get<std::uint64_t>()};
+    case ControlMessageKind::query:
+      return QueryMessage{from.get<std::uint64_t>()};
     case ControlMessageKind::answer:
       return get_answer(from);
     case ControlMessageKind::fail:

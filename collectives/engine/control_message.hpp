@@ -33,15 +33,15 @@ struct AgreeMessage {
 };
 
 // Asks how far the receiver is with a call. Number 0 asks for its state without naming a call.
-struct AskMessage {
+struct QueryMessage {
   std::uint64_t number = 0;
-  bool operator==(const AskMessage&) const = default;
+  bool operator==(const QueryMessage&) const = default;
 };
 
 // Says how far a member is with the call that it was asked about. `forgotten` means that its history no longer has it.
-enum class CallProgress : std::uint8_t { not_started, in_it, finished, forgotten };
+enum class CallProgress : std::uint8_t { not_started, in_progress, finished, forgotten };
 
-// Answers an AskMessage, and repeats its number.
+// Answers a QueryMessage, and repeats its number.
 struct AnswerMessage {
   std::uint64_t number = 0;
   CallProgress progress = CallProgress::not_started;
@@ -75,7 +75,8 @@ struct SurviveMessage {
 };
 
 // Holds any control message.
-using ControlMessage = std::variant<AgreeMessage, AskMessage, AnswerMessage, FailMessage, LeaveMessage, SurviveMessage>;
+using ControlMessage =
+    std::variant<AgreeMessage, QueryMessage, AnswerMessage, FailMessage, LeaveMessage, SurviveMessage>;
 
 // Encodes a message for a transport.
 Bytes to_bytes(const ControlMessage& message);

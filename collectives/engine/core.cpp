@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-Core::Core(Transport& transport, CommunicatorIdentity identity, Patience patience, Log log, node::Room* room,
-           const node::PollLimits& looks, bool is_seen)
+Core::Core(Transport& transport, CommunicatorIdentity identity, WaitLimits wait_limits, Log log, node::Room* room,
+           const node::PollLimits& poll_limits, bool is_published)
     : transport_(transport),
       identity_(std::move(identity)),
       log_(std::move(log)),
-      runner_(transport, room, looks),
+      runner_(transport, room, poll_limits),
       agreement_(identity_.rank, identity_.size),
       history_(identity_, transport.generation()),
       departed_(identity_),
-      publisher_(identity_, log_, is_seen),
-      stalls_(identity_, transport, {operations_, runner_, agreement_, departed_}, publisher_, log_, patience),
+      publisher_(identity_, log_, is_published),
+      stalls_(identity_, transport, {operations_, runner_, agreement_, departed_}, publisher_, log_, wait_limits),
       failure_(identity_, log_, {transport, runner_, operations_, publisher_}),
       dispatcher_(identity_, {transport, operations_, agreement_, history_, departed_, publisher_, stalls_, failure_}) {
 }
@@ -30,16 +30,16 @@ CallTicket Core::start(const Call& call) {
   failure_.check();
   if (call.plan->size != identity_.size || call.plan->index != identity_.rank)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", identity_.name, '"'));
-  PlanEntry& entry = plans_.prepare(call.plan);
-  if (call.plan->in_node) make_home(entry, call);
+  PlanFacts& entry = plan_facts_.prepare(call.plan);
+  if (call.plan->in_node) reserve_operation(entry, call);
   Operation& operation = operations_.acquire();
   operation.call = call;
   operation.signature = entry.signature;
   operation.most_messages = entry.most_messages;
-  operation.quiet = {};
+  operation.stall = {};
   operation.answers.clear();
   operation.agreements_missing = operation.agreements_held = 0;
-  operation.state = OperationState::flying;
+  operation.state = OperationState::in_flight;
   guarded([&] {
     dispatcher_.receive();
     if (failure_.has_failed()) return;
@@ -57,30 +57,30 @@ CallTicket Core::start(const Call& call) {
 
 // Makes the operation that repeats a plan. Other calls under way decide if a call is repeated there. But its memory is
 // taken with the first call, so that later calls allocate nothing.
-void Core::make_home(PlanEntry& entry, const Call& call) {
-  if (entry.home == nullptr) {
-    entry.home = &operations_.acquire();
-    entry.home->at_home = true;
+void Core::reserve_operation(PlanFacts& entry, const Call& call) {
+  if (entry.reserved_operation == nullptr) {
+    entry.reserved_operation = &operations_.acquire();
+    entry.reserved_operation->is_reserved = true;
   }
-  Operation& home = *entry.home;
-  if (home.state != OperationState::unused || home.call.plan == call.plan) return;
-  home.call.plan.reset();  // another plan had this entry, and is not repeated any more
-  home.work.reserve(call);
+  Operation& reserved = *entry.reserved_operation;
+  if (reserved.state != OperationState::unused || reserved.call.plan == call.plan) return;
+  reserved.call.plan.reset();  // another plan had this entry, and is not repeated any more
+  reserved.node_collective.reserve(call);
 }
 
 // Returns the plan's entry if the call repeats a plan and nothing else is under way. Returns null otherwise.
-PlanEntry* Core::repeated(const Call& call) {
-  PlanEntry& known = plans_.find(call.plan);
-  const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.forgotten() + 1 &&
+PlanFacts* Core::repeated(const Call& call) {
+  PlanFacts& known = plan_facts_.find(call.plan);
+  const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.times_forgotten() + 1 &&
                     operations_.is_idle() && !failure_.has_failed() && !departed_.has_any() && !agreement_.keeps_any();
   return fits ? &known : nullptr;
 }
 
 std::optional<CallTicket> Core::run(const Call& call) {
-  PlanEntry* const known = repeated(call);
+  PlanFacts* const known = repeated(call);
   if (known == nullptr) return start(call);
-  plans_.set_last_repeated(*known);
-  Operation& operation = *known->home;
+  plan_facts_.set_last_repeated(*known);
+  Operation& operation = *known->reserved_operation;
   const bool same = operation.call.plan == call.plan;
   if (same) {
     operation.call.input = call.input;
@@ -91,7 +91,7 @@ std::optional<CallTicket> Core::run(const Call& call) {
     operation.signature = known->signature;
     operation.most_messages = 0;
   }
-  operation.state = OperationState::flying;
+  operation.state = OperationState::in_flight;
   advancing_ = &operation;
   guarded([&] {
     number(operation, *known);
@@ -114,7 +114,7 @@ std::optional<CallTicket> Core::run(const Call& call) {
 
 // Makes an unfinished repeated call an active one, since it has to wait.
 CallTicket Core::keep(Operation& operation) {
-  operation.quiet = {};
+  operation.stall = {};
   operation.answers.clear();
   operation.agreements_missing = operation.agreements_held = 0;
   const CallTicket ticket = OperationTable::ticket_of(operation);
@@ -127,22 +127,22 @@ CallTicket Core::keep(Operation& operation) {
 }
 
 // Numbers a collective call, and gives it its call tag.
-inline void Core::number(Operation& operation, const PlanEntry& entry) {
+inline void Core::number(Operation& operation, const PlanFacts& entry) {
   const bool is_same = history_.begin(operation, entry.kind);
   publisher_.begin(operation, is_same);
 }
 
 // Numbers any call. Members that make a collective call of this kind for the first time begin to compare it.
-void Core::begin(Operation& operation, PlanEntry& entry) {
-  if (operation.is_exchange()) {
-    history_.begin_exchange(operation);
-    publisher_.begin_exchange(operation);
+void Core::begin(Operation& operation, PlanFacts& entry) {
+  if (operation.is_message()) {
+    history_.begin_message(operation);
+    publisher_.begin_message(operation);
     return;
   }
   number(operation, entry);
   if (departed_.has_any()) departed_.check(operation);
   if (identity_.size > 1 && agreement_.first_use(entry.kind)) agree(operation);
-  entry.agreed = agreement_.forgotten() + 1;
+  entry.agreed = agreement_.times_forgotten() + 1;
   for (const auto& [peer, theirs] : agreement_.take_kept(operation.number)) {
     history_.compare(peer, theirs);
     operation.agreements_missing &= ~agreement_.bit_of(peer);
@@ -151,19 +151,19 @@ void Core::begin(Operation& operation, PlanEntry& entry) {
 
 // Tells the call to the listeners, even if all of theirs have come.
 void Core::agree(Operation& operation) {
-  operation.agreements_missing = operation.agreements_held = agreement_.everybody_asked();
+  operation.agreements_missing = operation.agreements_held = agreement_.all_source_bits();
   const Bytes message = to_bytes(AgreeMessage{history_.describe(operation.number)});
-  for (const int peer : agreement_.listeners()) transport_.tell(peer, message);
-  send_off(operation);
+  for (const int peer : agreement_.targets()) transport_.send_control(peer, message);
+  send_agreements(operation);
 }
 
 // Notes which control messages are on their way. A member must not leave the call while its control messages wait for a
 // connection. Otherwise it could wait for something else, and keep others waiting for them.
-bool Core::send_off(Operation& operation) {
+bool Core::send_agreements(Operation& operation) {
   const std::uint32_t before = operation.agreements_held;
-  for (std::size_t k = 0; k < agreement_.listeners().size(); ++k) {
+  for (std::size_t k = 0; k < agreement_.targets().size(); ++k) {
     const std::uint32_t bit = std::uint32_t{1} << k;
-    if ((before & bit) != 0 && transport_.is_said(agreement_.listeners()[k])) operation.agreements_held &= ~bit;
+    if ((before & bit) != 0 && transport_.is_control_sent(agreement_.targets()[k])) operation.agreements_held &= ~bit;
   }
   return operation.agreements_held != before;
 }
@@ -176,7 +176,7 @@ Operation& Core::operation_of(const CallTicket& ticket) const {
               "wait for a request once, and only on the communicator that made it");
 }
 
-bool Core::is_over(const CallTicket& ticket) const { return operation_of(ticket).state != OperationState::flying; }
+bool Core::is_over(const CallTicket& ticket) const { return operation_of(ticket).state != OperationState::in_flight; }
 
 void Core::take(const CallTicket& ticket) {
   Operation& operation = operation_of(ticket);
@@ -185,14 +185,14 @@ void Core::take(const CallTicket& ticket) {
   if (!finished) failure_.raise();
 }
 
-bool Core::turn(bool listening) {
+bool Core::progress(bool receives_control) {
   bool moved = false;
   if (failure_.has_failed()) return moved;
   runner_.end_if_given_up();
   guarded([&] {
     const std::vector<Operation*>& active = operations_.active();
-    if (listening || std::ranges::any_of(active, &Operation::is_agreeing)) moved = dispatcher_.receive();
-    for (Operation* operation : active) moved |= operation->agreements_held != 0 && send_off(*operation);
+    if (receives_control || std::ranges::any_of(active, &Operation::is_agreeing)) moved = dispatcher_.receive();
+    for (Operation* operation : active) moved |= operation->agreements_held != 0 && send_agreements(*operation);
     for (Operation* operation : active) moved |= move(*operation);
   });
   if (moved || failure_.has_failed()) operations_.sweep();
@@ -204,8 +204,8 @@ bool Core::move(Operation& operation) {
   advancing_ = &operation;
   const bool moved = runner_.advance(operation);
   advancing_ = nullptr;
-  if (moved && operation.quiet.since != StallWatch::unknown) stalls_.restart(operation);
-  if (operation.state == OperationState::finished && !operation.is_exchange()) finish(operation);
+  if (moved && operation.stall.since != StallWatch::unknown) stalls_.restart(operation);
+  if (operation.state == OperationState::finished && !operation.is_message()) finish(operation);
   return moved;
 }
 
@@ -217,7 +217,7 @@ inline void Core::finish(const Operation& operation) {
 void Core::watch(const CallTicket& ticket, Duration now) {
   if (failure_.has_failed()) return;
   Operation& operation = operation_of(ticket);
-  if (operation.state != OperationState::flying) return;
+  if (operation.state != OperationState::in_flight) return;
   guarded([&] { stalls_.watch(operation, now); });
 }
 
@@ -253,7 +253,7 @@ void Core::leave() noexcept {
   guarded([&] { transport_.leave(last_message); });
 }
 
-std::vector<Transport::SmallMessage> Core::begin_shrinking() {
+std::vector<Transport::ReceivedControl> Core::begin_shrinking() {
   failure_.refuse(Error(Code::peer_failed,
                         text("rank ", identity_.rank, " makes a smaller communicator of \"", identity_.name, '"'),
                         "shrink() on all members"));

@@ -14,7 +14,7 @@
 #include "collectives/engine/departed_members.hpp"
 #include "collectives/engine/failure_handler.hpp"
 #include "collectives/engine/operation_table.hpp"
-#include "collectives/engine/plan_cache.hpp"
+#include "collectives/engine/plan_facts.hpp"
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall_detector.hpp"
 #include "collectives/engine/status_publisher.hpp"
@@ -26,12 +26,13 @@ namespace lockstep {
 // Runs the calls of one member in one communicator. After the first failure, every further call fails too.
 class Core {
  public:
-  // Creates the core for the transport's rank. The transport and the room must outlive it, and so must `looks`.
+  // Creates the core for the transport's rank. The transport and the room must outlive it, and so must `poll_limits`.
   //
-  // `room` is the shared memory for calls that are planned for the node; null means that there is none. `looks` says
-  // how often such calls poll; its values may change. If `is_seen` is true, `lockstep stat` shows this communicator.
-  Core(Transport& transport, CommunicatorIdentity identity, Patience patience, Log log, node::Room* room,
-       const node::PollLimits& looks, bool is_seen);
+  // `room` is the shared memory for calls that are planned for the node; null means that there is none. `poll_limits`
+  // says how often such calls poll; its values may change. If `is_published` is true, `lockstep stat` shows this
+  // communicator.
+  Core(Transport& transport, CommunicatorIdentity identity, WaitLimits wait_limits, Log log, node::Room* room,
+       const node::PollLimits& poll_limits, bool is_published);
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
@@ -41,9 +42,9 @@ class Core {
   // Works like start(), for a caller that waits at once. Returns nothing if the call is already finished. A repeated
   // call in the node's memory takes a few hundred instructions if no other call is under way.
   std::optional<CallTicket> run(const Call& call);
-  // Advances all calls as far as they go without waiting. Receives control messages if `listening` is true, or if a
-  // call waits for one. Returns false if nothing moved.
-  bool turn(bool listening);
+  // Advances all calls as far as they go without waiting. Receives control messages if `receives_control` is true, or
+  // if a call waits for one. Returns false if nothing moved.
+  bool progress(bool receives_control);
   // Returns true if the call is finished, or if the communicator has failed. Throws Error usage for a spent ticket.
   bool is_over(const CallTicket& ticket) const;
   // Spends the ticket of a call that is over. Throws the failure if the call failed.
@@ -57,7 +58,7 @@ class Core {
   void leave() noexcept;
   // Fails the communicator, if it has not failed, so that a smaller one can replace it. Returns the SurviveMessages
   // received so far. From then on the caller receives the transport's control messages.
-  std::vector<Transport::SmallMessage> begin_shrinking();
+  std::vector<Transport::ReceivedControl> begin_shrinking();
 
   // Returns the calls under way.
   const OperationTable& operations() const { return operations_; }
@@ -68,14 +69,14 @@ class Core {
   const Log& log() const { return log_; }
 
  private:
-  PlanEntry* repeated(const Call& call);
-  void make_home(PlanEntry& entry, const Call& call);
+  PlanFacts* repeated(const Call& call);
+  void reserve_operation(PlanFacts& entry, const Call& call);
   CallTicket keep(Operation& operation);
   Operation& operation_of(const CallTicket& ticket) const;
-  void begin(Operation& operation, PlanEntry& entry);
-  void number(Operation& operation, const PlanEntry& entry);
+  void begin(Operation& operation, PlanFacts& entry);
+  void number(Operation& operation, const PlanFacts& entry);
   void agree(Operation& operation);
-  bool send_off(Operation& operation);
+  bool send_agreements(Operation& operation);
   bool move(Operation& operation);
   void finish(const Operation& operation);
 
@@ -97,7 +98,7 @@ class Core {
   OperationTable operations_;
   Agreement agreement_;
   CallHistory history_;
-  PlanCache plans_;
+  PlanFactsTable plan_facts_;
   DepartedMembers departed_;
   StatusPublisher publisher_;
   StallDetector stalls_;

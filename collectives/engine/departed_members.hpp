@@ -32,7 +32,7 @@ class DepartedMembers {
   std::span<const std::optional<std::uint64_t>> last_calls() const { return last_calls_; }
   // Throws Error peer_failed if a member left before this collective call.
   void check(const Operation& operation) const;
-  // Throws Error peer_failed if the peer of this exchange has left.
+  // Throws Error peer_failed if the peer of this message has left.
   void check_peer(const Operation& operation, int peer) const;
 
  private:

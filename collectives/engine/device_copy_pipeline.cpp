@@ -37,7 +37,7 @@ void each_use(const Round& round, int lap, bool is_as_given, const Use& use) {
     if (each.kind == LocalStepKind::reduce) use(each.right.at(lap), false);
     if (!is_as_given || !stays(each, lap)) use(each.target.at(lap), true);
   }
-  for (const IntraNodeStep& each : round.near) {
+  for (const IntraNodeStep& each : round.node_steps) {
     use(each.from, false);
     use(each.to, true);
   }
@@ -76,20 +76,20 @@ void DeviceCopyPipeline::each_piece(const Slice& slice, std::size_t first, const
 
 // Goes through all rounds once. Finds the order in which they need pieces of the input, and how often they write each
 // piece of the output.
-void DeviceCopyPipeline::look_through() {
-  const bool is_known = looked_through_ == call_->plan && looked_by_ == buffers().piece &&
-                        looked_at_one_memory_ == buffers().is_one_memory;
+void DeviceCopyPipeline::find_piece_uses() {
+  const bool is_known = analyzed_plan_ == call_->plan && analyzed_piece_bytes_ == buffers().piece &&
+                        analyzed_one_memory_ == buffers().is_one_memory;
   if (is_known) return;
-  looked_through_ = call_->plan;
-  looked_by_ = buffers().piece;
-  looked_at_one_memory_ = buffers().is_one_memory;
-  order_.clear();
+  analyzed_plan_ = call_->plan;
+  analyzed_piece_bytes_ = buffers().piece;
+  analyzed_one_memory_ = buffers().is_one_memory;
+  download_order_.clear();
   std::vector<bool> is_wanted(up(bytes_of(plan().input_count), buffers().piece));
-  uses_.assign(up(bytes_of(plan().output_count), buffers().piece), 0);
+  write_counts_.assign(up(bytes_of(plan().output_count), buffers().piece), 0);
   const auto want = [&](std::uint32_t piece) {
     if (piece >= is_wanted.size() || is_wanted[piece]) return;
     is_wanted[piece] = true;
-    order_.push_back(piece);
+    download_order_.push_back(piece);
   };
   for (int segment = 0; segment < plan().segments; ++segment) {
     const std::size_t first = static_cast<std::size_t>(segment) * plan().segment;
@@ -99,7 +99,7 @@ void DeviceCopyPipeline::look_through() {
           const bool is_input = slice.space == Space::input;
           if (is_input || buffers().is_one_memory) each_piece(slice, first, want);
           if (!is_input && (writes || divides()))
-            each_piece(slice, first, [&](std::uint32_t piece) { ++uses_[piece]; });
+            each_piece(slice, first, [&](std::uint32_t piece) { ++write_counts_[piece]; });
         });
       }
     }
@@ -109,32 +109,32 @@ void DeviceCopyPipeline::look_through() {
 void DeviceCopyPipeline::begin(gpu::CopyStreams& copy_streams, const Call& call) {
   copy_streams_ = &copy_streams;
   call_ = &call;
-  look_through();
-  input_.assign(up(bytes_of(plan().input_count), buffers().piece), DownloadState::away);
-  left_ = uses_;
-  next_ = downloads() ? 0 : order_.size();
+  find_piece_uses();
+  input_.assign(up(bytes_of(plan().input_count), buffers().piece), DownloadState::not_started);
+  writes_left_ = write_counts_;
+  next_download_ = downloads() ? 0 : download_order_.size();
   downloads_.clear();
   uploads_.clear();
   copy_streams.begin(buffers().input_device, buffers().output_device);
-  top_up();
+  begin_downloads();
 }
 
-void DeviceCopyPipeline::top_up() {
-  while (next_ < order_.size() && downloads_.size() < copies_ahead) {
-    const std::uint32_t piece = order_[next_++];
+void DeviceCopyPipeline::begin_downloads() {
+  while (next_download_ < download_order_.size() && downloads_.size() < copies_ahead) {
+    const std::uint32_t piece = download_order_[next_download_++];
     const std::size_t at = piece * buffers().piece;
     const std::size_t bytes = std::min(buffers().piece, bytes_of(plan().input_count) - at);
     const int device = buffers().input_device;
     const gpu::Stream down = copy_streams_->down(device);
     auto* const to = const_cast<std::byte*>(static_cast<const std::byte*>(call_->input)) + at;
     gpu::backend()->begin_copy(device, to, buffers().input + at, bytes, down);
-    input_[piece] = DownloadState::coming;
+    input_[piece] = DownloadState::under_way;
     downloads_.push_back({piece, gpu::backend()->mark(device, down)});
   }
 }
 
 void DeviceCopyPipeline::finish_download(std::uint32_t piece) {
-  input_[piece] = DownloadState::here;
+  input_[piece] = DownloadState::arrived;
   if (!multiplies()) return;
   const std::size_t at = piece * buffers().piece;
   const std::size_t bytes = std::min(buffers().piece, bytes_of(plan().input_count) - at);
@@ -146,7 +146,7 @@ bool DeviceCopyPipeline::advance() {
   bool moved = false;
   for (; !downloads_.empty() && downloads_.front().mark->is_reached(); downloads_.pop_front(), moved = true)
     finish_download(downloads_.front().piece);
-  if (moved) top_up();
+  if (moved) begin_downloads();
   for (; !uploads_.empty() && uploads_.front()->is_reached(); uploads_.pop_front()) moved = true;
   return moved;
 }
@@ -157,7 +157,7 @@ bool DeviceCopyPipeline::is_ready(const Round& round, int lap, std::size_t first
   each_use(round, lap, is_as_given(), [&](const Slice& slice, bool /*writes*/) {
     if (slice.space == Space::input || buffers().is_one_memory)
       each_piece(slice, first, [&](std::uint32_t piece) {
-        is_here = is_here && (piece >= input_.size() || input_[piece] == DownloadState::here);
+        is_here = is_here && (piece >= input_.size() || input_[piece] == DownloadState::arrived);
       });
   });
   return is_here;
@@ -168,7 +168,7 @@ void DeviceCopyPipeline::done(const Round& round, int lap, std::size_t first) {
   each_use(round, lap, is_as_given(), [&](const Slice& slice, bool writes) {
     if (slice.space != Space::output || (!writes && !divides())) return;
     each_piece(slice, first, [&](std::uint32_t piece) {
-      if (--left_[piece] == 0) begin_upload(piece);
+      if (--writes_left_[piece] == 0) begin_upload(piece);
     });
   });
 }

@@ -65,7 +65,7 @@ class DeviceCopyPipeline {
   bool abandon() noexcept;
 
  private:
-  enum class DownloadState : std::uint8_t { away, coming, here };
+  enum class DownloadState : std::uint8_t { not_started, under_way, arrived };
   struct Download {
     std::uint32_t piece;
     std::shared_ptr<gpu::StreamMark> mark;
@@ -76,8 +76,8 @@ class DeviceCopyPipeline {
   bool multiplies() const;
   bool is_as_given() const { return buffers().is_one_memory && !multiplies(); }
   std::size_t bytes_of(std::size_t count) const { return count * plan().spec.element_bytes; }
-  void look_through();
-  void top_up();
+  void find_piece_uses();
+  void begin_downloads();
   void finish_download(std::uint32_t piece);
   void begin_upload(std::uint32_t piece);
   template <class Use>
@@ -86,20 +86,20 @@ class DeviceCopyPipeline {
   gpu::CopyStreams* copy_streams_ = nullptr;
   const Call* call_ = nullptr;
   // Remembers the plan that order_ and uses_ belong to.
-  std::shared_ptr<const Plan> looked_through_;
-  // Remembers the size of a piece at the last look_through(). Another size needs another look.
-  std::size_t looked_by_ = 0;
-  bool looked_at_one_memory_ = false;
+  std::shared_ptr<const Plan> analyzed_plan_;
+  // Remembers the size of a piece at the last find_piece_uses(). Another size needs another look.
+  std::size_t analyzed_piece_bytes_ = 0;
+  bool analyzed_one_memory_ = false;
   // Lists the pieces of the input in the order in which rounds need them.
-  std::vector<std::uint32_t> order_;
+  std::vector<std::uint32_t> download_order_;
   // Counts for each piece of the output how often rounds write it.
-  std::vector<std::uint32_t> uses_;
+  std::vector<std::uint32_t> write_counts_;
   // Holds the state of each piece of the input.
   std::vector<DownloadState> input_;
   // Holds for each piece of the output the number of writes that are left.
-  std::vector<std::uint32_t> left_;
+  std::vector<std::uint32_t> writes_left_;
   // Gives the index in order_ of the next download.
-  std::size_t next_ = 0;
+  std::size_t next_download_ = 0;
   std::deque<Download> downloads_;
   std::deque<std::shared_ptr<gpu::StreamMark>> uploads_;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs plans for one member of one communicator: many at a time, in the order of their calls. A waiting caller drives
-// them, or a thread of the engine's own. The world (clock, transport, way to wait) is the only seam. Tests put a
-// simulated world under the very same code.
+// them, or a thread of the engine's own. The platform (clock, transport, way to wait) is the only seam. Tests put a
+// simulated platform under the very same code.
 //
-// Membership owns one for each communicator. Calls come from the program's thread, or from the progress thread while
-// the program is outside; a guard keeps them apart.
+// CommunicatorMember owns one for each communicator. Calls come from the program's thread, or from the progress thread
+// while the program is outside; a guard keeps them apart.
 #pragma once
 
 #include <string>
@@ -19,38 +19,38 @@ namespace lockstep {
 
 // Configures an engine. The defaults suit a communicator that `lockstep stat` shows and that detects stalls.
 struct EngineOptions {
-  Patience patience = {};
+  WaitLimits wait_limits = {};
   Log log = Log();
   // Names the communicator in errors and in `lockstep stat`.
   std::string name = "world";
   bool progress_thread = false;
   // If true, `lockstep stat` shows this communicator.
-  bool is_seen = true;
+  bool is_published = true;
   // Identifies the communicator: the same on all members, and no other communicator has it.
   std::uint64_t id = 0;
   // Says where the members run, for errors and `lockstep stat`.
   Members members = {};
 };
 
-// Runs calls in a World. `now()` of a World returns the time as a Duration. Its `transport()` returns the Transport of
-// the messages. Its `idle(turns)` is called after that many turns in a row in which nothing moved. With a second
-// parameter, `idle` also learns if a call may wait for a member in the node's memory. If `runs_progress_hooks` (static
-// constexpr bool) is true, a wait also advances the other engines of its thread. A World may have `room()`
-// (node::Room*) and `looks()` (node::PollLimits) if members may meet in the node's memory.
+// Runs calls in a Platform. `now()` of a Platform returns the time as a Duration. Its `transport()` returns the
+// Transport of the messages. Its `idle(turns)` is called after that many turns in a row in which nothing moved. With a
+// second parameter, `idle` also learns if a call may wait for a member in the node's memory. If `runs_progress_hooks`
+// (static constexpr bool) is true, a wait also advances the other engines of its thread. A Platform may have `room()`
+// (node::Room*) and `poll_limits()` (node::PollLimits) if members may meet in the node's memory.
 //
 // Only one thread at a time may be inside an engine. EngineGuard reports the second one as Error usage.
-template <class World>
+template <class Platform>
 class Engine {
  public:
   using Options = EngineOptions;
 
   // Starts an engine, and its progress thread if the options ask for one.
-  Engine(World world, Options options)
-      : world_(std::move(world)),
-        core_(world_.transport(), identity_of(world_, options), options.patience, std::move(options.log),
-              room_of(world_), looks_of(world_), options.is_seen) {
+  Engine(Platform platform, Options options)
+      : platform_(std::move(platform)),
+        core_(platform_.transport(), identity_of(platform_, options), options.wait_limits, std::move(options.log),
+              room_of(platform_), poll_limits_of(platform_), options.is_published) {
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
-    if constexpr (World::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
+    if constexpr (Platform::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
   }
   // Closes the engine.
   ~Engine() { close(); }
@@ -90,9 +90,9 @@ class Engine {
   // the ticket too.
   bool test(const CallTicket& ticket) {
     const EngineScope inside(guard_, {EngineAction::testing, ticket.collective, ticket.origin}, core_.name());
-    if (!core_.is_over(ticket) && !core_.turn(true)) {
-      if constexpr (World::runs_progress_hooks) run_progress_hooks(1);
-      core_.watch(ticket, world_.now());
+    if (!core_.is_over(ticket) && !core_.progress(true)) {
+      if constexpr (Platform::runs_progress_hooks) run_progress_hooks(1);
+      core_.watch(ticket, platform_.now());
     }
     if (!core_.is_over(ticket)) return false;
     take(ticket);
@@ -129,7 +129,7 @@ class Engine {
   }
 
   // Prepares for a smaller communicator; see Core::begin_shrinking().
-  std::vector<Transport::SmallMessage> begin_shrinking() {
+  std::vector<Transport::ReceivedControl> begin_shrinking() {
     const EngineScope inside(guard_, {}, core_.name());
     return core_.begin_shrinking();
   }
@@ -138,13 +138,13 @@ class Engine {
   // next call.
   bool progress() {
     const EngineScope inside(guard_, {}, core_.name());
-    return core_.turn(true);
+    return core_.progress(true);
   }
 
   // Advances all calls as progress() does, and throws the failure if there is one.
   void progress_or_throw() {
     const EngineScope inside(guard_, {}, core_.name());
-    core_.turn(true);
+    core_.progress(true);
     core_.failure().check();
   }
 
@@ -166,30 +166,30 @@ class Engine {
   // Returns the reason of the failure. Must not be called while a progress thread runs and failed() is false.
   const std::optional<ErrorReport>& failure() const { return core_.failure().reason(); }
 
-  int rank() { return world_.transport().rank(); }
-  int size() { return world_.transport().size(); }
+  int rank() { return platform_.transport().rank(); }
+  int size() { return platform_.transport().size(); }
   const std::string& name() const { return core_.name(); }
   const Log& log() const { return core_.log(); }
-  // Returns the limit for tags of exchanges; see Transport::exchange_tags().
-  std::uint32_t exchange_tags() { return world_.transport().exchange_tags(); }
-  World& world() { return world_; }
+  // Returns the limit for tags of messages; see Transport::message_tags().
+  std::uint32_t message_tags() { return platform_.transport().message_tags(); }
+  Platform& platform() { return platform_; }
 
  private:
   void wait_inside(const CallTicket& ticket) {
     for (unsigned turns = 0; !core_.is_over(ticket);) {
       const bool often_enough = turns % turns_between_messages == turns_between_messages - 1;
-      if (core_.turn(often_enough)) {
+      if (core_.progress(often_enough)) {
         turns = 0;
         continue;
       }
       if (turns % turns_between_looks == turns_between_looks - 1) {
-        if constexpr (World::runs_progress_hooks) run_progress_hooks(1);
-        core_.watch(ticket, world_.now());
+        if constexpr (Platform::runs_progress_hooks) run_progress_hooks(1);
+        core_.watch(ticket, platform_.now());
       }
-      if constexpr (requires { world_.idle(turns, true); })
-        world_.idle(turns++, core_.operations().is_meeting());
+      if constexpr (requires { platform_.idle(turns, true); })
+        platform_.idle(turns++, core_.operations().may_wait_in_node());
       else
-        world_.idle(turns++);
+        platform_.idle(turns++);
     }
     take(ticket);
   }
@@ -204,41 +204,41 @@ class Engine {
   static constexpr unsigned turns_between_messages = 4;
   static constexpr unsigned turns_between_looks = 8;
 
-  static CommunicatorIdentity identity_of(World& world, Options& options) {
-    Transport& transport = world.transport();
+  static CommunicatorIdentity identity_of(Platform& platform, Options& options) {
+    Transport& transport = platform.transport();
     return {std::move(options.name), transport.rank(), transport.size(), options.id, std::move(options.members)};
   }
-  static node::Room* room_of(World& world) {
-    if constexpr (requires { world.room(); }) return world.room();
+  static node::Room* room_of(Platform& platform) {
+    if constexpr (requires { platform.room(); }) return platform.room();
     return nullptr;
   }
-  static const node::PollLimits& looks_of(World& world) {
-    static constexpr node::PollLimits no_looks{};
-    if constexpr (requires { world.looks(); })
-      return world.looks();
+  static const node::PollLimits& poll_limits_of(Platform& platform) {
+    static constexpr node::PollLimits no_limits{};
+    if constexpr (requires { platform.poll_limits(); })
+      return platform.poll_limits();
     else
-      return no_looks;
+      return no_limits;
   }
 
   // Returns the function by which the progress thread sleeps until a message comes. Returns nothing if the transport
   // cannot do that, so that the thread polls. It also polls if there is a room, since members in the room do not wake
   // it.
   ProgressThread::Nap nap_beside() {
-    if (!world_.transport().sleeps_beside() || room_of(world_) != nullptr) return {};
-    return [this](std::chrono::nanoseconds longest) { world_.transport().sleep(longest.count()); };
+    if (!platform_.transport().can_sleep_beside() || room_of(platform_) != nullptr) return {};
+    return [this](std::chrono::nanoseconds longest) { platform_.transport().sleep(longest.count()); };
   }
 
   // Takes one turn of the progress thread.
   ProgressState progress_beside() {
     if (!guard_.try_enter_as_progress()) return ProgressState::waiting;  // the user's thread drives the calls
-    const bool moved = core_.turn(true);
+    const bool moved = core_.progress(true);
     const bool idle = core_.operations().is_idle();
     guard_.leave();
     if (moved) return ProgressState::moved;
     return idle ? ProgressState::nothing_to_do : ProgressState::waiting;
   }
 
-  World world_;
+  Platform platform_;
   Core core_;
   EngineGuard guard_;
   bool closed_ = false;

@@ -74,7 +74,7 @@ void FailureHandler::fail(FailureCause cause, bool tell_others) noexcept {
     log_.error(text("while giving up the messages of \"", identity_.name, "\": ", second.what()));
   }
   try {
-    if (tell_others) parts_.transport.tell_all(to_bytes(FailMessage{*reason_}));
+    if (tell_others) parts_.transport.send_control_to_all(to_bytes(FailMessage{*reason_}));
   } catch (const std::exception& second) {
     log_.error(text("while telling the others of \"", identity_.name, "\" of a failure: ", second.what()));
   }
@@ -101,7 +101,8 @@ void FailureHandler::fail_unfinished(const std::string& what, std::string_view h
 void FailureHandler::check() {
   if (!has_failed()) return;
   if (!was_raised_) raise();
-  throw Error(Code::poisoned, text("the communicator \"", identity_.name, "\" has failed before: ", reason_->text),
+  throw Error(Code::already_failed,
+              text("the communicator \"", identity_.name, "\" has failed before: ", reason_->text),
               "use an older communicator, shrink() this one if members have died, or make a new one");
 }
 

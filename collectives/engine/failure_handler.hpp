@@ -61,8 +61,8 @@ class FailureHandler {
   bool has_failed() const { return has_failed_.load(std::memory_order_acquire); }
   // Returns nothing before the failure.
   const std::optional<ErrorReport>& reason() const { return reason_; }
-  // Throws the failure if there is one. The first throw is the error itself; later ones are Error poisoned, which names
-  // the communicator.
+  // Throws the failure if there is one. The first throw is the error itself; later ones are Error already_failed, which
+  // names the communicator.
   void check();
   // Throws the error itself. There must have been a failure.
   [[noreturn]] void raise();

@@ -34,17 +34,17 @@ void WakeBell::wait(std::uint32_t before, std::int64_t nanoseconds) {
   futex(rings_, FUTEX_WAIT_PRIVATE, before, &longest);  // for any result, the caller looks again
 }
 
-void MessageBox::put(Transport::SmallMessage heard) {
+void MessageBox::put(Transport::ReceivedControl heard) {
   const std::lock_guard lock(mutex_);
-  words_.push_back(std::move(heard));
+  messages_.push_back(std::move(heard));
   count_.fetch_add(1, std::memory_order_seq_cst);
 }
 
-std::optional<Transport::SmallMessage> MessageBox::take() {
+std::optional<Transport::ReceivedControl> MessageBox::take() {
   if (count_.load(std::memory_order_relaxed) == 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  std::optional<Transport::SmallMessage> heard(std::move(words_.front()));
-  words_.pop_front();
+  std::optional<Transport::ReceivedControl> heard(std::move(messages_.front()));
+  messages_.pop_front();
   count_.fetch_sub(1, std::memory_order_relaxed);
   return heard;
 }

@@ -90,15 +90,15 @@ class WakeBell {
 // Holds a member's incoming control messages. Any thread may put; only the member takes.
 class MessageBox {
  public:
-  void put(Transport::SmallMessage heard);
+  void put(Transport::ReceivedControl heard);
   // Returns the oldest message; nothing if the box is empty.
-  std::optional<Transport::SmallMessage> take();
+  std::optional<Transport::ReceivedControl> take();
   bool has_any() const { return count_.load(std::memory_order_seq_cst) > 0; }
 
  private:
   std::atomic<std::size_t> count_{0};
   std::mutex mutex_;
-  std::deque<Transport::SmallMessage> words_;
+  std::deque<Transport::ReceivedControl> messages_;
 };
 
 // Holds a member's state that others may read even after the member has left.

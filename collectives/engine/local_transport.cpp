@@ -46,19 +46,19 @@ class LocalTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size(); }
   int lanes() const override { return lane_count; }
-  std::uint32_t exchange_tags() const override { return 1U << 31U; }
+  std::uint32_t message_tags() const override { return 1U << 31U; }
 
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool abandon() override;
-  void tell(int peer, Bytes bytes) override;
-  std::optional<SmallMessage> hear() override { return endpoint_.box.take(); }
+  void send_control(int peer, Bytes bytes) override;
+  std::optional<ReceivedControl> receive_control() override { return endpoint_.box.take(); }
   void sleep(std::int64_t nanoseconds) override {
     endpoint_.bell.sleep(nanoseconds, [this] { return anything_new(); });
   }
-  Fate fate(int peer) override {
-    return hub_->endpoint(peer).has_left.load(std::memory_order_acquire) ? Fate::ended : Fate::here;
+  PeerState peer_state(int peer) override {
+    return hub_->endpoint(peer).has_left.load(std::memory_order_acquire) ? PeerState::ended : PeerState::reachable;
   }
   bool can_regroup() const override { return true; }
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
@@ -111,7 +111,7 @@ class LocalTransport final : public Transport {
 };
 
 std::uint64_t key_of(const RoundTag& round_tag) {
-  const auto channel = static_cast<std::uint64_t>(round_tag.is_exchange ? lane_count : round_tag.lane);
+  const auto channel = static_cast<std::uint64_t>(round_tag.is_message ? lane_count : round_tag.lane);
   return channel << 32U | round_tag.call_tag;
 }
 
@@ -243,7 +243,8 @@ bool LocalTransport::done(int number) {
   return true;
 }
 
-// Returns true if a call of done() or hear() could find something. Reads the values that others store before they ring.
+// Returns true if a call of done() or receive_control() could find something. Reads the values that others store before
+// they ring.
 bool LocalTransport::anything_new() {
   if (endpoint_.box.has_any()) return true;
   const auto has_mail = [&](int peer) {
@@ -258,7 +259,7 @@ bool LocalTransport::anything_new() {
   });
 }
 
-void LocalTransport::tell(int peer, Bytes bytes) {
+void LocalTransport::send_control(int peer, Bytes bytes) {
   LocalEndpoint& endpoint = hub_->endpoint(peer);
   endpoint.box.put({rank_, std::move(bytes)});
   endpoint.bell.ring();

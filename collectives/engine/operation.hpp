@@ -45,18 +45,18 @@ class AlignedBuffer {
 struct Workspace {
   AlignedBuffer scratch;
   // Holds elements in the wire format: those to send, then those received.
-  AlignedBuffer narrow;
+  AlignedBuffer wire_elements;
   std::vector<SendDescriptor> sends;
   std::vector<ReceiveDescriptor> receives;
 };
 
-// Tells how far a part is. It is `meeting` during a round that runs in the memory of the node.
-enum class PartStage : std::uint8_t { queued, running, posted, meeting, done };
+// Tells how far a part is. It is `in_node` during a round that runs in the memory of the node.
+enum class PartStage : std::uint8_t { queued, running, posted, in_node, done };
 
 // Runs the segments i, i + width, i + 2 width, ... of an operation, one after the other on one lane.
 struct OperationPart {
   PartStage stage = PartStage::queued;
-  // Names the lane. A part of an exchange has none (-1) until it runs.
+  // Names the lane. A part of a point-to-point message has none (-1) until it runs.
   int lane = -1;
   // Gives the part's place in the queue for its lane.
   std::uint64_t turn = 0;
@@ -67,7 +67,7 @@ struct OperationPart {
   std::size_t node_rounds = 0;
   // Gives the index of the round's next step in the node's memory.
   std::size_t node_step = 0;
-  Workspace* space = nullptr;
+  Workspace* workspace = nullptr;
 };
 
 // Records how long nothing has moved, and the questions and warnings that followed.
@@ -75,18 +75,18 @@ struct StallWatch {
   static constexpr Duration unknown{-1};
   // Records when the wait began, or `unknown` outside a wait.
   Duration since = unknown;
-  Duration looked = {};
-  Duration next_ask = {};
-  Duration ask_gap = {};
+  Duration last_turn = {};
+  Duration next_query = {};
+  Duration query_interval = {};
   // Records the time of the last question to all members of the call.
-  Duration asked = {};
-  bool asked_for_warning = false;
-  bool warned = false;
-  bool asked_for_limit = false;
+  Duration last_query = {};
+  bool has_queried_for_warning = false;
+  bool has_warned = false;
+  bool has_queried_for_limit = false;
 };
 
 // Tells if a slot is in use, and how its call stands.
-enum class OperationState : std::uint8_t { unused, flying, finished, failed };
+enum class OperationState : std::uint8_t { unused, in_flight, finished, failed };
 
 // Holds a call under way. Its slot owns it; `slot` and `generation` identify the call in tickets.
 struct Operation {
@@ -94,13 +94,13 @@ struct Operation {
   std::uint32_t slot = 0;
   std::uint32_t generation = 0;
   // If true, the slot repeats one plan and is not given to other calls.
-  bool at_home = false;
-  bool begun = false;
+  bool is_reserved = false;
+  bool is_begun = false;
   // Holds the room's rule for address queries at the time of the call.
   node::AddressQueries address_queries = node::AddressQueries::none;
   Call call = {};
   Signature signature = {};
-  // Numbers the call from 1. Collective calls and exchanges are counted separately.
+  // Numbers the call from 1. Collective calls and point-to-point messages are counted separately.
   std::uint64_t number = 0;
   // Holds the monotonic time of the start if a timeline is kept.
   std::int64_t begun_ns = 0;
@@ -117,23 +117,23 @@ struct Operation {
   AlignedBuffer scaled = {};
   std::vector<OperationPart> parts = {};
   // Holds at least one workspace for each part.
-  std::vector<Workspace> spaces = {};
+  std::vector<Workspace> workspaces = {};
   std::size_t parts_left = 0;
   // Runs a call in the node instead of parts, or the part that is in the room.
-  node::NodeCollective work = {};
+  node::NodeCollective node_collective = {};
   // Gives the operation's first turn in the room.
-  std::uint64_t turn_in_node = 0;
+  std::uint64_t first_room_turn = 0;
   // Points to the part that is in the room; null if none is.
   const OperationPart* part_in_room = nullptr;
   // Holds the call that the part makes in the room.
   Call node_call = {};
   // Copies the data if it is in GPU memory.
   DeviceCopyPipeline device_copies = {};
-  StallWatch quiet = {};
+  StallWatch stall = {};
   // Holds the answers of the other members by rank. It is empty before the first question.
   std::vector<std::optional<AnswerMessage>> answers = {};
 
-  bool is_exchange() const { return signature.collective == Collective::exchange; }
+  bool is_message() const { return signature.collective == Collective::exchange; }
   // Returns true if members have yet to agree that they make the same call. No data moves before.
   bool is_agreeing() const { return (agreements_missing | agreements_held) != 0; }
   const Plan& plan() const { return *call.plan; }
@@ -146,7 +146,7 @@ inline const Round& round_of(const Operation& operation, const OperationPart& pa
 
 // Returns the operation in words: "all_reduce of 1000 f32, sum (call 12)" or "recv of 400 u8 (message 3)".
 inline std::string describe(const Operation& operation) {
-  if (!operation.is_exchange()) return text(to_text(operation.signature), " (call ", operation.number, ')');
+  if (!operation.is_message()) return text(to_text(operation.signature), " (call ", operation.number, ')');
   const Plan& plan = operation.plan();
   return text(plan.algorithm, " of ", plan.spec.count, ' ', to_string(plan.spec.type), " (message ", operation.number,
               ')');

@@ -18,17 +18,17 @@ void OperationTable::add_slot() {
 void OperationTable::keep_memory() {
   active_.clear();
   free_slots_.clear();
-  for (auto& slot : std::exchange(slots_, {})) keep_for_ever(std::shared_ptr<Operation>(std::move(slot)));
+  for (auto& slot : std::exchange(slots_, {})) keep_forever(std::shared_ptr<Operation>(std::move(slot)));
 }
 
 void OperationTable::fail_active() {
   for (Operation* operation : active_) {
-    if (operation->state == OperationState::flying) operation->state = OperationState::failed;
+    if (operation->state == OperationState::in_flight) operation->state = OperationState::failed;
   }
 }
 
 std::uint64_t OperationTable::oldest_collective() const {
-  const auto oldest = std::ranges::find_if_not(active_, &Operation::is_exchange);
+  const auto oldest = std::ranges::find_if_not(active_, &Operation::is_message);
   return oldest == active_.end() ? 0 : (*oldest)->number;
 }
 

@@ -37,7 +37,7 @@ class OperationTable {
   void release(Operation& operation) {
     operation.state = OperationState::unused;
     ++operation.generation;
-    if (operation.at_home) return;  // the plan may be repeated
+    if (operation.is_reserved) return;  // the plan may be repeated
     operation.call.plan.reset();
     operation.call.pieces.reset();
     free_slots_.push_back(operation.slot);
@@ -60,7 +60,7 @@ class OperationTable {
   void activate(Operation& operation) { active_.push_back(&operation); }
   // Removes those from the list that are not under way any more.
   void sweep() {
-    std::erase_if(active_, [](const Operation* each) { return each->state != OperationState::flying; });
+    std::erase_if(active_, [](const Operation* each) { return each->state != OperationState::in_flight; });
   }
   // Marks all operations under way as failed.
   void fail_active();
@@ -70,7 +70,7 @@ class OperationTable {
   // Returns true if no operation is under way.
   bool is_idle() const { return active_.empty(); }
   // Returns true if an operation under way may wait for a member in the node's memory.
-  bool is_meeting() const {
+  bool may_wait_in_node() const {
     return std::ranges::any_of(
         active_, [](const Operation* each) { return each->plan().in_node || each->part_in_room != nullptr; });
   }
@@ -80,7 +80,7 @@ class OperationTable {
   // end in another order than they began.
   std::uint64_t finished_up_to(std::uint64_t last) const {
     for (const Operation* each : active_) {
-      if (each->state == OperationState::flying && !each->is_exchange()) last = std::min(last, each->number - 1);
+      if (each->state == OperationState::in_flight && !each->is_message()) last = std::min(last, each->number - 1);
     }
     return last;
   }

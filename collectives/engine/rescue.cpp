@@ -18,20 +18,20 @@ class RescuedTransport final : public ForwardingTransport {
   RescuedTransport(std::unique_ptr<Transport> usual, std::unique_ptr<Transport> rescue)
       : ForwardingTransport(std::move(usual)), rescue_(std::move(rescue)) {}
 
-  void tell(int peer, Bytes bytes) override { words().tell(peer, std::move(bytes)); }
-  void tell_all(const Bytes& bytes) override { words().tell_all(bytes); }
-  bool is_said(int peer) override { return words().is_said(peer); }
-  std::optional<SmallMessage> hear() override {
+  void send_control(int peer, Bytes bytes) override { active().send_control(peer, std::move(bytes)); }
+  void send_control_to_all(const Bytes& bytes) override { active().send_control_to_all(bytes); }
+  bool is_control_sent(int peer) override { return active().is_control_sent(peer); }
+  std::optional<ReceivedControl> receive_control() override {
     if (regroups()) see_off();
-    return words().hear();
+    return active().receive_control();
   }
   void sleep(std::int64_t nanoseconds) override {
     constexpr std::int64_t short_nap_ns = 1'000'000;
-    words().sleep(regroups() ? std::min(nanoseconds, short_nap_ns) : nanoseconds);
+    active().sleep(regroups() ? std::min(nanoseconds, short_nap_ns) : nanoseconds);
   }
-  bool sleeps_beside() const override { return words().sleeps_beside(); }
+  bool can_sleep_beside() const override { return active().can_sleep_beside(); }
 
-  Fate fate(int peer) override { return words().fate(peer); }
+  PeerState peer_state(int peer) override { return active().peer_state(peer); }
   bool can_regroup() const override { return rescue_->can_regroup(); }
   void begin_regrouping() override {
     rescue_->begin_regrouping();
@@ -40,21 +40,21 @@ class RescuedTransport final : public ForwardingTransport {
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override {
     return rescue_->regroup(members, number);
   }
-  void leave(const Bytes& last_words) override {
-    to().leave(last_words);
-    rescue_->leave(last_words);
+  void leave(const Bytes& leave_message) override {
+    to().leave(leave_message);
+    rescue_->leave(leave_message);
   }
 
  private:
   bool regroups() const { return regroups_.load(std::memory_order_acquire); }
   // Returns the transport that carries control messages now.
-  Transport& words() const { return regroups() ? *rescue_ : to(); }
+  Transport& active() const { return regroups() ? *rescue_ : to(); }
 
   // Drives the usual transport so that earlier control messages go out, such as the news that this member has failed.
   // Messages that arrive there belong to failed calls, so they are dropped.
   void see_off() {
     try {
-      while (to().hear()) continue;
+      while (to().receive_control()) continue;
     } catch (const Error&) {  // NOLINT(bugprone-empty-catch): whoever is gone is seen by the other way
     }
   }

@@ -55,8 +55,11 @@ bool is_last_round(const Operation& operation, const OperationPart& part) {
 
 }  // namespace
 
-Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& looks)
-    : transport_(transport), room_(room), looks_(looks), queues_(static_cast<std::size_t>(transport.lanes())) {}
+Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& poll_limits)
+    : transport_(transport),
+      room_(room),
+      poll_limits_(poll_limits),
+      queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 // Gives the operation its turns: in the node's memory, or in a lane for each part. Turns are given in the order of
 // starts, so all members have the same.
@@ -66,50 +69,49 @@ void Runner::enlist(Operation& operation) {
     if (room_ == nullptr) throw Error(Code::internal, "a plan for the node's memory, which is not shared here");
     operation.parts.clear();
     operation.parts_left = 0;
-    operation.begun = false;
-    operation.turn_in_node = in_node_.next++;
+    operation.is_begun = false;
+    operation.first_room_turn = in_node_.next++;
     operation.address_queries = room_->buffers().queries();
     return;
   }
-  const int width =
-      operation.is_exchange() ? 1 : std::max(1, std::min({plan.depth, plan.segments, transport_.lanes()}));
+  const int width = operation.is_message() ? 1 : std::max(1, std::min({plan.depth, plan.segments, transport_.lanes()}));
   operation.parts.resize(static_cast<std::size_t>(width));
   operation.parts_left = operation.parts.size();
-  operation.begun = false;
+  operation.is_begun = false;
   operation.part_in_room = nullptr;
-  if (plan.meetings() > 0) {
+  if (plan.node_round_count() > 0) {
     if (room_ == nullptr) throw Error(Code::internal, "a plan for a node's memory, which is not shared here");
-    operation.turn_in_node = in_node_.next;
-    in_node_.next += plan.meetings() * static_cast<std::uint64_t>(plan.segments);
+    operation.first_room_turn = in_node_.next;
+    in_node_.next += plan.node_round_count() * static_cast<std::uint64_t>(plan.segments);
     operation.address_queries = room_->buffers().queries();
     operation.node_call = operation.call;
   }
   for (int i = 0; i < width; ++i) {
     OperationPart& part = operation.parts[static_cast<std::size_t>(i)];
     part = OperationPart{.segment = i};
-    if (!operation.is_exchange()) {
+    if (!operation.is_message()) {
       part.lane = next_lane_;
       next_lane_ = (next_lane_ + 1) % transport_.lanes();
     }
     part.turn = queue_of(operation, part).next++;
   }
-  provide(operation);
+  allocate_workspaces(operation);
 }
 
 // Provides the memory of all parts now, not when a part happens to be admitted. So allocation does not depend on
 // timing.
-void Runner::provide(Operation& operation) {
+void Runner::allocate_workspaces(Operation& operation) {
   const Plan& plan = operation.plan();
   const std::size_t scratch = std::max(plan.schedule.scratch, plan.last.scratch) * plan.spec.element_bytes;
-  if (operation.spaces.size() < operation.parts.size()) operation.spaces.resize(operation.parts.size());
+  if (operation.workspaces.size() < operation.parts.size()) operation.workspaces.resize(operation.parts.size());
   for (std::size_t i = 0; i < operation.parts.size(); ++i) {
-    Workspace& space = operation.spaces[i];
-    space.scratch.at_least(scratch);
+    Workspace& workspace = operation.workspaces[i];
+    workspace.scratch.at_least(scratch);
     if (plan.wire != WireFormat::as_is)
-      space.narrow.at_least((plan.narrow_sends + plan.narrow_receives) * narrow_bytes);
-    space.sends.reserve(operation.most_messages);
-    space.receives.reserve(operation.most_messages);
-    operation.parts[i].space = &space;
+      workspace.wire_elements.at_least((plan.narrow_sends + plan.narrow_receives) * narrow_bytes);
+    workspace.sends.reserve(operation.most_messages);
+    workspace.receives.reserve(operation.most_messages);
+    operation.parts[i].workspace = &workspace;
   }
 }
 
@@ -120,10 +122,10 @@ bool Runner::advance(Operation& operation) {
   bool moved = operation.device_copies.is_on() && operation.device_copies.advance();
   for (OperationPart& part : operation.parts) {
     if (part.stage == PartStage::done) continue;
-    if (part.stage == PartStage::queued && !admit(operation, part)) continue;
+    if (part.stage == PartStage::queued && !acquire_lane(operation, part)) continue;
     moved |= run(operation, part);
   }
-  if (operation.parts_left == 0 && has_uploaded(operation)) conclude(operation);
+  if (operation.parts_left == 0 && has_uploaded(operation)) complete(operation);
   return moved;
 }
 
@@ -136,44 +138,44 @@ bool Runner::has_uploaded(Operation& operation) {
 
 // Runs a call that needs no messages. Calls follow each other in the room, one at a time.
 bool Runner::advance_in_node(Operation& operation) {
-  if (in_node_.serving != operation.turn_in_node) return false;
+  if (in_node_.serving != operation.first_room_turn) return false;
   bool moved = false;
-  if (!operation.begun) {
+  if (!operation.is_begun) {
     begin(operation);
     in_room_ = &operation;
-    operation.work.begin(*room_, room_->tuning(), operation.call, operation.input, operation.call_tag,
-                         operation.address_queries);
+    operation.node_collective.begin(*room_, room_->tuning(), operation.call, operation.input, operation.call_tag,
+                                    operation.address_queries);
     moved = true;
   }
-  moved |= operation.work.advance({looks_.at_once, 0});
-  if (!operation.work.is_done()) return moved;
+  moved |= operation.node_collective.advance({poll_limits_.spins, 0});
+  if (!operation.node_collective.is_done()) return moved;
   in_room_ = nullptr;
   ++in_node_.serving;
-  conclude(operation);
+  complete(operation);
   return true;
 }
 
 void Runner::repeat(Operation& operation) {
-  operation.turn_in_node = in_node_.next++;
+  operation.first_room_turn = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.work.again(operation.input, operation.call_tag, room_->buffers().queries(), looks_);
-  if (!operation.work.is_done()) return;
+  operation.node_collective.repeat(operation.input, operation.call_tag, room_->buffers().queries(), poll_limits_);
+  if (!operation.node_collective.is_done()) return;
   ++in_node_.serving;
-  conclude(operation);
+  complete(operation);
 }
 
-bool Runner::admit(Operation& operation, OperationPart& part) {
+bool Runner::acquire_lane(Operation& operation, OperationPart& part) {
   if (queue_of(operation, part).serving != part.turn) return false;
-  if (operation.is_exchange()) part.lane = transport_.lanes() + static_cast<int>(operation.slot);
+  if (operation.is_message()) part.lane = transport_.lanes() + static_cast<int>(operation.slot);
   part.stage = PartStage::running;
-  if (!operation.begun) begin(operation);
+  if (!operation.is_begun) begin(operation);
   return true;
 }
 
 // Prepares an operation before its first round: its addresses, its copies from a GPU, and its factor.
 void Runner::begin(Operation& operation) {
-  operation.begun = true;
+  operation.is_begun = true;
   const Plan& plan = operation.plan();
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
@@ -202,21 +204,21 @@ bool Runner::run(Operation& operation, OperationPart& part) {
     if (part.stage == PartStage::posted) {
       if (!transport_.done(part.lane)) return moved;
       part.stage = PartStage::running;
-      settle(operation, part);
-    } else if (part.stage == PartStage::meeting) {
-      if (!advance_meeting(operation, part)) return moved;
+      finish_round(operation, part);
+    } else if (part.stage == PartStage::in_node) {
+      if (!advance_node_step(operation, part)) return moved;
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
     } else if (operation.device_copies.is_on() &&
                !operation.device_copies.is_ready(round_of(operation, part), part.lap, first_of(operation, part))) {
       return moved;
-    } else if (!round_of(operation, part).near.empty()) {
-      part.stage = PartStage::meeting;
+    } else if (!round_of(operation, part).node_steps.empty()) {
+      part.stage = PartStage::in_node;
       part.node_step = 0;
     } else if (post(operation, part)) {
       part.stage = PartStage::posted;
     } else {
-      settle(operation, part);
+      finish_round(operation, part);
     }
     moved = true;
   }
@@ -226,51 +228,51 @@ bool Runner::run(Operation& operation, OperationPart& part) {
 // Returns the part's turn in the room. All members of a node use the room in one order. First come the first rounds of
 // as many segments as are under way. Then the last round of one segment alternates with the first round of the next
 // one. A schedule has two such rounds at most.
-std::uint64_t Runner::turn_of_meeting(const Operation& operation, const OperationPart& part) {
+std::uint64_t Runner::room_turn_of(const Operation& operation, const OperationPart& part) {
   const auto segment = static_cast<std::uint64_t>(part.segment);
   const auto width = static_cast<std::uint64_t>(operation.parts.size());
   const auto segments = static_cast<std::uint64_t>(operation.plan().segments);
   std::uint64_t before = segment;
-  if (operation.plan().meetings() == 2) {
+  if (operation.plan().node_round_count() == 2) {
     if (part.node_rounds == 0)
       before += segment < width ? 0 : segment - width + 1;
     else
       before += std::min(segments, segment + width);
   }
-  return operation.turn_in_node + before;
+  return operation.first_room_turn + before;
 }
 
-void Runner::begin_meeting(Operation& operation, OperationPart& part) {
-  const IntraNodeStep& node_step = round_of(operation, part).near[part.node_step];
+void Runner::begin_node_step(Operation& operation, OperationPart& part) {
+  const IntraNodeStep& node_step = round_of(operation, part).node_steps[part.node_step];
   const BoundSlices bound = bind(operation, part);
   operation.part_in_room = &part;
-  operation.node_call.plan = operation.plan().near_of(part.segment)[part.node_rounds][part.node_step];
+  operation.node_call.plan = operation.plan().node_plans_of(part.segment)[part.node_rounds][part.node_step];
   operation.node_call.input = node_step.from.count > 0 ? bound.read(node_step.from) : nullptr;
   operation.node_call.output = node_step.to.count > 0 ? bound.write(node_step.to) : nullptr;
-  operation.work.begin(*room_, room_->tuning(), operation.node_call,
-                       static_cast<const std::byte*>(operation.node_call.input), operation.call_tag,
-                       operation.address_queries);
+  operation.node_collective.begin(*room_, room_->tuning(), operation.node_call,
+                                  static_cast<const std::byte*>(operation.node_call.input), operation.call_tag,
+                                  operation.address_queries);
 }
 
 // Advances the part's step in the room. Returns true if anything moved.
-bool Runner::advance_meeting(Operation& operation, OperationPart& part) {
+bool Runner::advance_node_step(Operation& operation, OperationPart& part) {
   if (operation.part_in_room != &part) {
-    if (in_node_.serving != turn_of_meeting(operation, part)) return false;
-    begin_meeting(operation, part);
-    operation.work.advance({looks_.at_once, 0});
-  } else if (!operation.work.advance({looks_.at_once, 0})) {
+    if (in_node_.serving != room_turn_of(operation, part)) return false;
+    begin_node_step(operation, part);
+    operation.node_collective.advance({poll_limits_.spins, 0});
+  } else if (!operation.node_collective.advance({poll_limits_.spins, 0})) {
     return false;
   }
-  if (!operation.work.is_done()) return true;
-  if (++part.node_step < round_of(operation, part).near.size()) {
-    begin_meeting(operation, part);
+  if (!operation.node_collective.is_done()) return true;
+  if (++part.node_step < round_of(operation, part).node_steps.size()) {
+    begin_node_step(operation, part);
     return true;
   }
   operation.part_in_room = nullptr;
   ++in_node_.serving;
   ++part.node_rounds;
   part.stage = PartStage::running;
-  settle(operation, part);
+  finish_round(operation, part);
   return true;
 }
 
@@ -279,12 +281,12 @@ bool Runner::post(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
   const BoundSlices bound = bind(operation, part);
   const Plan& plan = operation.plan();
-  auto& sends = part.space->sends;
-  auto& receives = part.space->receives;
+  auto& sends = part.workspace->sends;
+  auto& receives = part.workspace->receives;
   const bool all_messages = has_own_counts(plan.spec.collective);
   sends.clear();
   receives.clear();
-  std::byte* const packed = part.space->narrow.at_least(0);
+  std::byte* const packed = part.workspace->wire_elements.at_least(0);
   each_message(round.sends, part.lap, packed, [&](const Message& message, const Slice& slice, std::byte* place) {
     if (slice.count == 0 && !all_messages) return;
     if (place != nullptr) wire_kernel(plan.wire).narrow(place, bound.read(slice), slice.count);
@@ -298,18 +300,18 @@ bool Runner::post(Operation& operation, OperationPart& part) {
                                      slice.count * (place != nullptr ? narrow_bytes : bound.bytes)});
                });
   const bool any = !sends.empty() || !receives.empty();
-  if (any) transport_.post({part.lane, operation.call_tag, operation.is_exchange()}, sends, receives);
-  if (operation.is_exchange() && is_last_round(operation, part)) ++exchanges_.serving;
+  if (any) transport_.post({part.lane, operation.call_tag, operation.is_message()}, sends, receives);
+  if (operation.is_message() && is_last_round(operation, part)) ++messages_.serving;
   return any;
 }
 
 // Executes the local steps of a round after its messages, and moves the part to the next lap or round.
-void Runner::settle(Operation& operation, OperationPart& part) {
+void Runner::finish_round(Operation& operation, OperationPart& part) {
   const Round& round = round_of(operation, part);
   const Plan& plan = operation.plan();
   if (plan.wire != WireFormat::as_is) {
     const BoundSlices bound = bind(operation, part);
-    each_message(round.receives, part.lap, part.space->narrow.at_least(0) + plan.narrow_sends * narrow_bytes,
+    each_message(round.receives, part.lap, part.workspace->wire_elements.at_least(0) + plan.narrow_sends * narrow_bytes,
                  [&](const Message&, const Slice& slice, const std::byte* place) {
                    if (place != nullptr) wire_kernel(plan.wire).widen(bound.write(slice), place, slice.count);
                  });
@@ -330,8 +332,8 @@ void Runner::finish(Operation& operation, OperationPart& part) {
   part.node_rounds = 0;
   part.segment += static_cast<int>(operation.parts.size());
   if (part.segment < operation.plan().segments) return;
-  if (operation.is_exchange()) {
-    if (exchanges_.serving == part.turn) ++exchanges_.serving;  // the exchange had no round at all
+  if (operation.is_message()) {
+    if (messages_.serving == part.turn) ++messages_.serving;  // the message had no round at all
   } else {
     ++queue_of(operation, part).serving;
   }
@@ -339,7 +341,7 @@ void Runner::finish(Operation& operation, OperationPart& part) {
   --operation.parts_left;
 }
 
-void Runner::conclude(Operation& operation) {
+void Runner::complete(Operation& operation) {
   const Plan& plan = operation.plan();
   const bool divides = plan.spec.op == ReduceOp::avg && reduces(plan.spec.collective) && plan.result.count > 0 &&
                        !operation.device_copies.uploads();
@@ -354,7 +356,7 @@ void Runner::conclude(Operation& operation) {
 bool Runner::abandon() {
   const bool device_copies_ended = abandon_device_copies();
   if (room_ == nullptr) return device_copies_ended;
-  const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->work.abandon();
+  const bool copies_ended = in_room_ == nullptr || std::exchange(in_room_, nullptr)->node_collective.abandon();
   return room_->access().abandon() && copies_ended && device_copies_ended;
 }
 
@@ -363,7 +365,7 @@ bool Runner::abandon_device_copies() noexcept {
   for (Operation* const each : with_device_copies_) all_ended = each->device_copies.abandon() && all_ended;
   with_device_copies_.clear();
   if (all_ended) return true;
-  for (const auto& stream : copy_streams_.streams()) keep_for_ever(stream);
+  for (const auto& stream : copy_streams_.streams()) keep_forever(stream);
   return false;
 }
 

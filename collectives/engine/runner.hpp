@@ -14,7 +14,7 @@ namespace lockstep {
 class Runner {
  public:
   // A null room means that there is no shared memory for the node.
-  Runner(Transport& transport, node::Room* room, const node::PollLimits& looks);
+  Runner(Transport& transport, node::Room* room, const node::PollLimits& poll_limits);
 
   // Gives the operation its places in the queues. Must be called in the order of the calls.
   void enlist(Operation& operation);
@@ -31,7 +31,7 @@ class Runner {
   // Returns the ranks that the operation exchanges posted messages with, or waits for in the room.
   IndexSet peers(const Operation& operation) const;
   // Returns the ranks of this node that are in another call, as the node's memory shows.
-  IndexSet in_another(const Operation& operation) const;
+  IndexSet in_other_call(const Operation& operation) const;
   // Returns the position of the first part that is not done, such as "round 3 of 14".
   static std::string where(const Operation& operation);
   // Ends this member's work in GPU streams if another member has given up, since that member waits for it.
@@ -49,26 +49,26 @@ class Runner {
   };
 
   LaneQueue& queue_of(const Operation& operation, const OperationPart& part) {
-    return operation.is_exchange() ? exchanges_ : queues_[static_cast<std::size_t>(part.lane)];
+    return operation.is_message() ? messages_ : queues_[static_cast<std::size_t>(part.lane)];
   }
-  static void provide(Operation& operation);
+  static void allocate_workspaces(Operation& operation);
   bool advance_in_node(Operation& operation);
   bool has_uploaded(Operation& operation);
   bool abandon_device_copies() noexcept;
-  bool admit(Operation& operation, OperationPart& part);
+  bool acquire_lane(Operation& operation, OperationPart& part);
   bool run(Operation& operation, OperationPart& part);
   bool post(Operation& operation, OperationPart& part);
-  static std::uint64_t turn_of_meeting(const Operation& operation, const OperationPart& part);
-  void begin_meeting(Operation& operation, OperationPart& part);
-  bool advance_meeting(Operation& operation, OperationPart& part);
-  void settle(Operation& operation, OperationPart& part);
+  static std::uint64_t room_turn_of(const Operation& operation, const OperationPart& part);
+  void begin_node_step(Operation& operation, OperationPart& part);
+  bool advance_node_step(Operation& operation, OperationPart& part);
+  void finish_round(Operation& operation, OperationPart& part);
   void finish(Operation& operation, OperationPart& part);
   void begin(Operation& operation);
-  void conclude(Operation& operation);
+  void complete(Operation& operation);
 
   Transport& transport_;
   node::Room* room_;
-  const node::PollLimits& looks_;
+  const node::PollLimits& poll_limits_;
   LaneQueue in_node_;
   // Points to the operation in the room; null if none.
   Operation* in_room_ = nullptr;
@@ -79,8 +79,8 @@ class Runner {
   int next_lane_ = 0;
   // Holds the queues of the lanes of collective calls.
   std::vector<LaneQueue> queues_;
-  // Holds the queue of exchanges. An exchange is served until it has posted its last round.
-  LaneQueue exchanges_;
+  // Holds the queue of point-to-point messages. A message is served until it has posted its last round.
+  LaneQueue messages_;
 };
 
 }  // namespace lockstep

@@ -10,16 +10,17 @@ bool Runner::waits_for_its_turn(const Operation& operation) {
   const auto is_in = [&](PartStage stage) {
     return std::ranges::any_of(operation.parts, [&](const OperationPart& part) { return part.stage == stage; });
   };
-  return operation.part_in_room == nullptr && is_in(PartStage::meeting) && !is_in(PartStage::posted);
+  return operation.part_in_room == nullptr && is_in(PartStage::in_node) && !is_in(PartStage::posted);
 }
 
 // True if the first operation keeps the second from running: by its turn in the room, or in a common lane.
 bool Runner::is_ahead(const Operation& first, const Operation& second) const {
-  if (first.is_exchange() != second.is_exchange()) return false;
-  if (first.is_exchange()) return first.number < second.number;
-  if (first.plan().meetings() > 0 && second.plan().meetings() > 0) return first.turn_in_node < second.turn_in_node;
+  if (first.is_message() != second.is_message()) return false;
+  if (first.is_message()) return first.number < second.number;
+  if (first.plan().node_round_count() > 0 && second.plan().node_round_count() > 0)
+    return first.first_room_turn < second.first_room_turn;
   if (first.plan().in_node || second.plan().in_node)
-    return first.plan().in_node && second.plan().in_node && first.turn_in_node < second.turn_in_node;
+    return first.plan().in_node && second.plan().in_node && first.first_room_turn < second.first_room_turn;
   for (const OperationPart& theirs : first.parts) {
     for (const OperationPart& mine : second.parts) {
       if (theirs.lane == mine.lane && theirs.stage != PartStage::done &&
@@ -32,38 +33,40 @@ bool Runner::is_ahead(const Operation& first, const Operation& second) const {
 
 // Returns the members whose messages or steps the operation waits for now.
 IndexSet Runner::peers(const Operation& operation) const {
-  if (operation.plan().in_node) return operation.begun ? operation.work.missing() : IndexSet();
+  if (operation.plan().in_node) return operation.is_begun ? operation.node_collective.missing() : IndexSet();
   IndexSet all;
   if (operation.part_in_room != nullptr) {
     const IntraNodeStep& node_step =
-        round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
-    for (const int local : operation.work.missing().members())
+        round_of(operation, *operation.part_in_room).node_steps[operation.part_in_room->node_step];
+    for (const int local : operation.node_collective.missing().members())
       all.insert(node_step.members[static_cast<std::size_t>(local)]);
   }
   for (const OperationPart& part : operation.parts) {
     if (part.stage != PartStage::posted) continue;
-    for (const SendDescriptor& send : part.space->sends) all.insert(send.peer);
-    for (const ReceiveDescriptor& receive : part.space->receives) all.insert(receive.peer);
+    for (const SendDescriptor& send : part.workspace->sends) all.insert(send.peer);
+    for (const ReceiveDescriptor& receive : part.workspace->receives) all.insert(receive.peer);
   }
   return all;
 }
 
 // Returns the members of the node that are in the same step of another call.
-IndexSet Runner::in_another(const Operation& operation) const {
+IndexSet Runner::in_other_call(const Operation& operation) const {
   IndexSet all;
-  if (operation.plan().in_node && !operation.begun) {
+  if (operation.plan().in_node && !operation.is_begun) {
     // The operation is the next one in the node's memory, and waits until all have agreed on it. No member begins it
     // before that. So a member in this step is in another call.
-    const bool is_next = in_node_.serving == operation.turn_in_node;
+    const bool is_next = in_node_.serving == operation.first_room_turn;
     for (int member = 0; is_next && member < room_->size(); ++member) {
-      if (room_->ring().is_in_another(member, room_->ring().last() + 1, operation.call_tag)) all.insert(member);
+      if (room_->ring().has_published_in_other_call(member, room_->ring().last() + 1, operation.call_tag))
+        all.insert(member);
     }
     return all;
   }
-  if (operation.plan().in_node) return operation.work.in_another();
+  if (operation.plan().in_node) return operation.node_collective.in_other_call();
   if (operation.part_in_room == nullptr) return all;
-  const IntraNodeStep& node_step = round_of(operation, *operation.part_in_room).near[operation.part_in_room->node_step];
-  for (const int local : operation.work.in_another().members())
+  const IntraNodeStep& node_step =
+      round_of(operation, *operation.part_in_room).node_steps[operation.part_in_room->node_step];
+  for (const int local : operation.node_collective.in_other_call().members())
     all.insert(node_step.members[static_cast<std::size_t>(local)]);
   return all;
 }
@@ -71,9 +74,9 @@ IndexSet Runner::in_another(const Operation& operation) const {
 std::string Runner::where(const Operation& operation) {
   if (operation.plan().in_node) {
     if (operation.is_agreeing()) return "before its data";
-    if (!operation.begun) return "in a queue";
-    return text(operation.work.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
-                operation.work.steps_done() + 1, " of ", operation.work.steps());
+    if (!operation.is_begun) return "in a queue";
+    return text(operation.node_collective.waits_for_gpu() ? "for copies from or to its GPU, " : "", "step ",
+                operation.node_collective.steps_done() + 1, " of ", operation.node_collective.steps());
   }
   for (const OperationPart& part : operation.parts) {
     if (part.stage == PartStage::done) continue;

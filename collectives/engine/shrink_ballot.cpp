@@ -6,7 +6,7 @@
 
 namespace lockstep::shrinking {
 
-BallotAcceptor::Answers BallotAcceptor::hear(int leader, const PrepareMessage& request, const IndexSet& ended) {
+BallotAcceptor::Answers BallotAcceptor::handle(int leader, const PrepareMessage& request, const IndexSet& ended) {
   if (decided_) return {{leader, DecidedMessage{*decided_}}};
   if (request.ballot <= promised_) return {{leader, RefuseMessage{promised_}}};
   if (waiting_ && waiting_->second.ballot >= request.ballot) return {};
@@ -21,13 +21,13 @@ BallotAcceptor::Answers BallotAcceptor::answer_waiting(const IndexSet& ended) {
   promised_ = request.ballot;
   Answers answers{{leader, PromiseMessage{promised_, accepted_in_, accepted_.value_or(ShrinkDecision{})}}};
   if (const auto early = std::exchange(early_, {})) {
-    const Answers more = hear(leader, *early);
+    const Answers more = handle(leader, *early);
     answers.insert(answers.end(), more.begin(), more.end());
   }
   return answers;
 }
 
-BallotAcceptor::Answers BallotAcceptor::hear(int leader, const ProposeMessage& proposal) {
+BallotAcceptor::Answers BallotAcceptor::handle(int leader, const ProposeMessage& proposal) {
   if (decided_) return {{leader, DecidedMessage{*decided_}}};
   if (waiting_ && waiting_->second.ballot == proposal.ballot) {
     early_ = proposal;
@@ -45,7 +45,7 @@ Ballot::Ballot(std::uint64_t number, int rank, ShrinkDecision chosen, const Ball
   accepted_in_ = own.accepted_in();
 }
 
-void Ballot::hear(int peer, const PromiseMessage& answer) {
+void Ballot::handle(int peer, const PromiseMessage& answer) {
   if (answer.ballot != number_ || is_proposed_) return;
   supporters_.insert(peer);
   if (answer.accepted_in <= accepted_in_) return;
@@ -53,7 +53,7 @@ void Ballot::hear(int peer, const PromiseMessage& answer) {
   value_ = answer.accepted;
 }
 
-void Ballot::hear(int peer, const AcceptMessage& answer) {
+void Ballot::handle(int peer, const AcceptMessage& answer) {
   if (answer.ballot == number_ && is_proposed_) supporters_.insert(peer);
 }
 

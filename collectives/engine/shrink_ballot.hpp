@@ -20,8 +20,8 @@ class BallotAcceptor {
 
   // Answers a leader's request or proposal. A request waits until this member has seen the same processes end, and its
   // proposal waits with it. `ended` holds the members with ended processes.
-  Answers hear(int leader, const PrepareMessage& request, const IndexSet& ended);
-  Answers hear(int leader, const ProposeMessage& proposal);
+  Answers handle(int leader, const PrepareMessage& request, const IndexSet& ended);
+  Answers handle(int leader, const ProposeMessage& proposal);
   // Answers the request that waits, if it need not wait any more.
   Answers answer_waiting(const IndexSet& ended);
 
@@ -62,8 +62,8 @@ class Ballot {
   const ShrinkDecision& value() const { return value_; }
   // Counts an answer. Ignores it if it belongs to another ballot, or to the other phase. The accepted decision of the
   // highest earlier ballot replaces the value.
-  void hear(int peer, const PromiseMessage& answer);
-  void hear(int peer, const AcceptMessage& answer);
+  void handle(int peer, const PromiseMessage& answer);
+  void handle(int peer, const AcceptMessage& answer);
   // Begins the second phase, with this member's acceptance.
   void propose();
   bool is_proposed() const { return is_proposed_; }

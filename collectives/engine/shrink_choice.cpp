@@ -9,7 +9,7 @@ namespace lockstep::shrinking {
 // Returns the members that are not lost, and have not joined this turn.
 IndexSet ShrinkConsensus::missing() {
   IndexSet absent;
-  for (const int peer : fates_.here().members()) {
+  for (const int peer : member_states_.reachable().members()) {
     if (!current().joined.contains(peer)) absent.insert(peer);
   }
   return absent;
@@ -17,44 +17,45 @@ IndexSet ShrinkConsensus::missing() {
 
 void ShrinkConsensus::move(Duration now) {
   timer_.advance(now);
-  if (turn_ == 0 || verdict_) return;
+  if (turn_ == 0 || decision_) return;
   if (timer_.is_time_to_warn()) {
     const IndexSet absent = missing();
     warning_ = text(
-        id(Code::stall), " waiting for ", format_duration(timer_.patience().warn), " in ", title(), ": ",
+        id(Code::stall), " waiting for ", format_duration(timer_.wait_limits().warn), " in ", title(), ": ",
         absent.empty() ? "all have come, and do not agree yet" : text("rank ", absent.to_string(), " did not come"));
   }
   if (!ballot_ && leads()) {
     if (auto value = choose()) begin_ballot(std::move(*value));
   }
   if (ballot_) advance_ballot();
-  if (!verdict_) give_up_if_stuck();
+  if (!decision_) give_up_if_stuck();
 }
 
 // Returns true if this member leads: it has the lowest rank that is not lost. If that one does nothing for too long,
 // another one leads, to report it.
 bool ShrinkConsensus::leads() const {
   if (timer_.now() < next_ballot_) return false;
-  const IndexSet all = fates_.here();
-  if (all.first() == fates_.rank()) return true;
-  return timer_.is_late_by(std::ranges::count_if(all.members(), [this](int peer) { return peer < fates_.rank(); }));
+  const IndexSet all = member_states_.reachable();
+  if (all.first() == member_states_.rank()) return true;
+  return timer_.is_late_by(
+      std::ranges::count_if(all.members(), [this](int peer) { return peer < member_states_.rank(); }));
 }
 
 std::optional<ShrinkDecision> ShrinkConsensus::choose() {
   if (auto failure = build_failure()) return failure;
   const IndexSet absent = missing();
-  const IndexSet all = fates_.here();
+  const IndexSet all = member_states_.reachable();
   const auto stalled = [&](std::string_view reason) {
     return ShrinkDecision{
         .code = Code::stall,
-        .why = text("waited ", format_duration(timer_.patience().limit), " in ", title(), ": ", reason,
+        .why = text("waited ", format_duration(timer_.wait_limits().limit), " in ", title(), ": ", reason,
                     " -> run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit")};
   };
   if (!absent.empty()) {
     if (!timer_.is_late()) return std::nullopt;
     return stalled(text("rank ", absent.to_string(), " did not come"));
   }
-  if (all.first() != fates_.rank())
+  if (all.first() != member_states_.rank())
     return stalled(text("rank ", all.first(), ", which leads the others, does not answer"));
   return choose_of_all(all);
 }
@@ -62,7 +63,7 @@ std::optional<ShrinkDecision> ShrinkConsensus::choose() {
 // Chooses after all members that are not lost have joined.
 std::optional<ShrinkDecision> ShrinkConsensus::choose_of_all(const IndexSet& all) {
   if (auto failure = unreachable_pair(all)) return timer_.is_doubt_over() ? failure : std::nullopt;
-  if (!fates_.may_go_on(all)) return std::nullopt;
+  if (!member_states_.may_go_on(all)) return std::nullopt;
   const auto& joined = current().joined;
   const bool is_built = turn_ > 1 && all == members_;
   const std::vector<int> members = all.members();
@@ -98,18 +99,19 @@ std::optional<ShrinkDecision> ShrinkConsensus::unreachable_pair(const IndexSet& 
 
 // Gives up if this member's side cannot decide any more, or if no member decides.
 void ShrinkConsensus::give_up_if_stuck() {
-  const IndexSet all = fates_.here();
-  if (!fates_.may_go_on(all)) {
+  const IndexSet all = member_states_.reachable();
+  if (!member_states_.may_go_on(all)) {
     if (const auto failure = build_failure()) return give_up(failure->code, failure->why);
     if (missing().empty() && timer_.is_doubt_over()) {
       IndexSet silent;
-      for (const int peer : fates_.lost().members()) {
-        if (!fates_.has_ended(peer)) silent.insert(peer);
+      for (const int peer : member_states_.lost().members()) {
+        if (!member_states_.has_ended(peer)) silent.insert(peer);
       }
-      return give_up(Code::peer_failed, text(title(), ": rank ", silent.to_string(),
-                                             " are not reached, may live, and may continue without rank ",
-                                             all.to_string(), ", which are not more than half of ", fates_.size(),
-                                             " -> restart the job, or check the link between the hosts"));
+      return give_up(
+          Code::peer_failed,
+          text(title(), ": rank ", silent.to_string(), " are not reached, may live, and may continue without rank ",
+               all.to_string(), ", which are not more than half of ", member_states_.size(),
+               " -> restart the job, or check the link between the hosts"));
     }
   }
   if (timer_.is_late_by(static_cast<std::ptrdiff_t>(all.size()) + 4)) {

@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/engine/member_fates.hpp"
+#include "collectives/engine/member_states.hpp"
 #include "collectives/engine/shrink_ballot.hpp"
 #include "collectives/engine/shrink_message.hpp"
 #include "collectives/engine/shrink_timer.hpp"
@@ -39,18 +39,18 @@ namespace lockstep::shrinking {
 // sends take_outgoing(), and looks at verdict().
 class ShrinkConsensus {
  public:
-  using Fate = MemberFates::Fate;
+  using PeerState = MemberStates::PeerState;
 
-  // `name` is the communicator's name for errors. `patience` bounds the time of a turn; a zero limit means none.
-  ShrinkConsensus(int rank, int size, Patience patience, std::string name);
+  // `name` is the communicator's name for errors. `wait_limits` bounds the time of a turn; a zero limit means none.
+  ShrinkConsensus(int rank, int size, WaitLimits wait_limits, std::string name);
 
   // Begins the first turn.
   void begin(Duration now);
-  // Reports a peer's fate. Only a worse fate than before counts. If the peer has ended, the caller must have passed all
-  // of its messages before.
-  void lose(int peer, Fate fate);
+  // Reports a peer's state. Only a worse state than before counts. If the peer has ended, the caller must have passed
+  // all of its messages before.
+  void report_state(int peer, PeerState peer_state);
   // Takes a message from a peer. Throws Error bad_message if the bytes are no valid message.
-  void hear(int peer, std::span<const std::byte> bytes);
+  void handle(int peer, std::span<const std::byte> bytes);
   // Advances the consensus as time passes: warns, leads, proposes, gives up. Never blocks.
   void move(Duration now);
 
@@ -65,13 +65,13 @@ class ShrinkConsensus {
   std::optional<std::string> take_warning() { return std::exchange(warning_, {}); }
 
   // Returns the decision of this turn; nothing before it is known.
-  const std::optional<ShrinkDecision>& verdict() const { return verdict_; }
+  const std::optional<ShrinkDecision>& verdict() const { return decision_; }
   std::uint32_t turn() const { return turn_; }
   // Reports the result of building this member's part after a verdict of `build`. Begins the next turn.
-  void built(const BuildResult& part, Duration now);
+  void report_build(const BuildResult& part, Duration now);
   // Returns the reason, in words, if other members' messages show that the present build will fail. Returns nothing
   // otherwise.
-  std::optional<std::string> why_in_vain() const;
+  std::optional<std::string> why_build_fails() const;
   // Ends the consensus for this member with an error, and tells the other members.
   void give_up(Code code, std::string why);
 
@@ -83,16 +83,16 @@ class ShrinkConsensus {
   };
 
   Turn& current() { return turns_[turn_]; }
-  void say(int peer, const ShrinkMessage& message) { outgoing_.push_back({peer, to_bytes(message)}); }
-  void say_all(const ShrinkMessage::Content& content);
+  void send(int peer, const ShrinkMessage& message) { outgoing_.push_back({peer, to_bytes(message)}); }
+  void send_to_all(const ShrinkMessage::Content& content);
   void join();
-  void hear(int peer, std::uint32_t turn, const JoinMessage& message);
-  void hear(int peer, std::uint32_t turn, const PrepareMessage& message);
-  void hear(int peer, std::uint32_t turn, const PromiseMessage& message);
-  void hear(int peer, std::uint32_t turn, const ProposeMessage& message);
-  void hear(int peer, std::uint32_t turn, const AcceptMessage& message);
-  void hear(int peer, std::uint32_t turn, const RefuseMessage& message);
-  void hear(int peer, std::uint32_t turn, const DecidedMessage& message);
+  void handle(int peer, std::uint32_t turn, const JoinMessage& message);
+  void handle(int peer, std::uint32_t turn, const PrepareMessage& message);
+  void handle(int peer, std::uint32_t turn, const PromiseMessage& message);
+  void handle(int peer, std::uint32_t turn, const ProposeMessage& message);
+  void handle(int peer, std::uint32_t turn, const AcceptMessage& message);
+  void handle(int peer, std::uint32_t turn, const RefuseMessage& message);
+  void handle(int peer, std::uint32_t turn, const DecidedMessage& message);
   void answer(std::uint32_t turn, const BallotAcceptor::Answers& answers);
 
   bool leads() const;
@@ -109,7 +109,7 @@ class ShrinkConsensus {
   std::string title() const { return text("shrink of \"", name_, '"'); }
 
   std::string name_;
-  MemberFates fates_;
+  MemberStates member_states_;
   TurnTimer timer_;
   std::uint32_t turn_ = 0;
   std::map<std::uint32_t, Turn> turns_;
@@ -119,7 +119,7 @@ class ShrinkConsensus {
   std::map<int, BuildResult> failed_;
   // Holds the members of the last build.
   IndexSet members_;
-  std::optional<ShrinkDecision> verdict_;
+  std::optional<ShrinkDecision> decision_;
   // Holds the ballot that this member leads.
   std::optional<Ballot> ballot_;
   // Holds the highest ballot that this member has heard of.

@@ -60,7 +60,7 @@ std::string grouped(const MemberReports& reports, const IndexSet& asked, const M
 // Describes a difference that the texts of two calls do not show, and its remedy.
 struct CallDifference {
   std::string_view what;
-  std::string_view mend;
+  std::string_view remedy;
 };
 
 CallDifference difference(const Signature& theirs, const Signature& mine) {
@@ -91,15 +91,15 @@ std::string ranks_text(const IndexSet& ranks) {
   return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
 }
 
-std::string standings(const MemberReports& reports, const IndexSet& asked, const Members& members) {
+std::string progress_report(const MemberReports& reports, const IndexSet& asked, const Members& members) {
   return grouped(reports, asked, members, [](const AnswerMessage& answer) -> RankStatement {
-    if (answer.progress == CallProgress::in_it) return {"is waiting in it", "are waiting in it", true};
+    if (answer.progress == CallProgress::in_progress) return {"is waiting in it", "are waiting in it", true};
     if (answer.progress != CallProgress::not_started) return {"finished it", "finished it", true};
     return where_else(answer, "");
   });
 }
 
-std::string standings_of_exchange(const MemberReports& reports, const IndexSet& asked, const Members& members) {
+std::string progress_report_of_message(const MemberReports& reports, const IndexSet& asked, const Members& members) {
   return grouped(reports, asked, members,
                  [](const AnswerMessage& answer) { return where_else(answer, "did not send or receive it, "); });
 }
@@ -123,7 +123,7 @@ Error different_calls(std::string_view name, int peer, const CallDescription& th
           text("members of \"", name, "\" made different calls: ", them, " is in ", to_text(theirs.signature),
                " (call ", theirs.number, ")", at(theirs), ", ", us, " is in ", to_text(mine.signature), " (call ",
                mine.number, ")", at(mine), differ.what),
-          differ.mend};
+          differ.remedy};
 }
 
 }  // namespace lockstep

@@ -25,9 +25,10 @@ std::string ranks_text(const IndexSet& ranks);
 // Returns, grouped, how far the ranks of `asked` are with a call. Example: "ranks 0-2 are waiting in it; rank 3 last
 // finished call 11 and is in none; rank 5 does not answer: ...". Ranks that wait in the call, or have finished it, are
 // not missing, so they appear as numbers alone.
-std::string standings(const MemberReports& reports, const IndexSet& asked, const Members& members = {});
-// Returns the same for an exchange, which has no number that members agree on.
-std::string standings_of_exchange(const MemberReports& reports, const IndexSet& asked, const Members& members = {});
+std::string progress_report(const MemberReports& reports, const IndexSet& asked, const Members& members = {});
+// Returns the same for a point-to-point message, which has no number that members agree on.
+std::string progress_report_of_message(const MemberReports& reports, const IndexSet& asked,
+                                       const Members& members = {});
 
 // Advises on calls that change one variable in different ways.
 inline constexpr std::string_view same_change_remedy =

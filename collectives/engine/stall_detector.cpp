@@ -10,24 +10,24 @@
 namespace lockstep {
 
 StallDetector::StallDetector(const CommunicatorIdentity& identity, Transport& transport, Sources sources,
-                             StatusPublisher& publisher, const Log& log, Patience patience)
+                             StatusPublisher& publisher, const Log& log, WaitLimits wait_limits)
     : identity_(identity),
       transport_(transport),
       sources_(sources),
       publisher_(publisher),
       log_(log),
-      patience_(patience),
-      owes_reader_(static_cast<std::size_t>(identity.size)) {}
+      wait_limits_(wait_limits),
+      awaits_answer_for_reader_(static_cast<std::size_t>(identity.size)) {}
 
 void StallDetector::watch(Operation& operation, Duration now) {
-  const Duration limit = operation.call.limit > Duration{} ? operation.call.limit : patience_.limit;
+  const Duration limit = operation.call.limit > Duration{} ? operation.call.limit : wait_limits_.limit;
   watch_blocker(blocker_of(operation), limit, now);
 }
 
 // Returns the operation, or an earlier one that holds its lane or the room.
 Operation& StallDetector::blocker_of(Operation& operation) const {
   if (operation.is_agreeing()) return operation;
-  if (operation.begun && !Runner::waits_for_its_turn(operation)) return operation;
+  if (operation.is_begun && !Runner::waits_for_its_turn(operation)) return operation;
   for (Operation* earlier : sources_.operations.active()) {
     if (earlier == &operation) break;
     if (sources_.runner.is_ahead(*earlier, operation)) return *earlier;
@@ -39,45 +39,46 @@ Operation& StallDetector::blocker_of(Operation& operation) const {
 // throws.
 void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration now) {
   using std::chrono::milliseconds;
-  StallWatch& quiet = operation.quiet;
+  StallWatch& stall = operation.stall;
   // `soon` is also the time before a warning at which all are asked, so that they can answer.
   Duration soon = milliseconds(100);
-  for (const Duration each : {patience_.warn, limit}) {
+  for (const Duration each : {wait_limits_.warn, limit}) {
     if (each > Duration{}) soon = std::min(soon, each / 4);
   }
-  if (quiet.since == StallWatch::unknown) {
-    quiet = {.since = now, .looked = now, .next_ask = now + soon, .ask_gap = soon};
+  if (stall.since == StallWatch::unknown) {
+    stall = {.since = now, .last_turn = now, .next_query = now + soon, .query_interval = soon};
     operation.answers.clear();
   }
   // Time in which this member did not look (it computed, or was stopped) does not count against the others.
-  const Duration unseen = now - quiet.looked - std::chrono::seconds(1);
-  if (unseen > Duration{}) quiet.since += unseen;
-  quiet.looked = now;
+  const Duration unseen = now - stall.last_turn - std::chrono::seconds(1);
+  if (unseen > Duration{}) stall.since += unseen;
+  stall.last_turn = now;
 
-  const Duration lasted = now - quiet.since;
+  const Duration lasted = now - stall.since;
   const auto reaches = [&](Duration end, Duration before) { return end > Duration{} && lasted >= end - before; };
-  if (now >= quiet.next_ask) {
+  if (now >= stall.next_query) {
     const IndexSet peers = direct_peers(operation);
-    ask(operation, peers, false);
+    send_queries(operation, peers, false);
     publisher_.begin_wait(operation, Runner::where(operation), peers);
-    quiet.ask_gap = std::min<Duration>(2 * quiet.ask_gap, milliseconds(1600));
-    quiet.next_ask = now + quiet.ask_gap;
+    stall.query_interval = std::min<Duration>(2 * stall.query_interval, milliseconds(1600));
+    stall.next_query = now + stall.query_interval;
   }
   if (lasted >= std::chrono::seconds(1) || reaches(limit, soon)) refuse_if_in_another(operation);
   const auto ask_all_at = [&](Duration end, bool& asked) {
     if (!reaches(end, soon) || std::exchange(asked, true)) return;
-    ask(operation, all_peers(operation), true);
-    quiet.asked = now;
+    send_queries(operation, all_peers(operation), true);
+    stall.last_query = now;
   };
-  ask_all_at(patience_.warn, quiet.asked_for_warning);
-  ask_all_at(limit, quiet.asked_for_limit);
-  if (now - quiet.asked < soon) return;  // leaves the members time to answer
+  ask_all_at(wait_limits_.warn, stall.has_queried_for_warning);
+  ask_all_at(limit, stall.has_queried_for_limit);
+  if (now - stall.last_query < soon) return;  // leaves the members time to answer
   if (reaches(limit, {})) {
     throw Error(Code::stall, describe_wait(operation, lasted),
-                limit != patience_.limit ? "run `lockstep stat` on their hosts; the program has set this call's limit"
-                                         : "run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit");
+                limit != wait_limits_.limit
+                    ? "run `lockstep stat` on their hosts; the program has set this call's limit"
+                    : "run `lockstep stat` on their hosts; LOCKSTEP_TIMEOUT sets the limit");
   }
-  if (!reaches(patience_.warn, {}) || std::exchange(quiet.warned, true)) return;
+  if (!reaches(wait_limits_.warn, {}) || std::exchange(stall.has_warned, true)) return;
   log_.warn(text(id(Code::stall), " a wait is long: ", describe_wait(operation, lasted),
                  limit == Duration{} ? "; it has no limit" : text("; the call fails at ", format_duration(limit)),
                  " -> run `lockstep stat` on their hosts"));
@@ -86,7 +87,7 @@ void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration
 // Throws if a member of the node is in another call. Such a member usually says which call when it is asked. But the
 // root of a broadcast may have left its call, and be in none in which it would answer.
 void StallDetector::refuse_if_in_another(const Operation& operation) const {
-  const IndexSet others = sources_.runner.in_another(operation);
+  const IndexSet others = sources_.runner.in_other_call(operation);
   if (others.empty()) return;
   throw Error(
       Code::mismatch,
@@ -98,22 +99,22 @@ void StallDetector::refuse_if_in_another(const Operation& operation) const {
 }
 
 // Asks the peers for their state. If `anew` is true, earlier answers do not count any more.
-void StallDetector::ask(Operation& operation, const IndexSet& peers, bool anew) {
+void StallDetector::send_queries(Operation& operation, const IndexSet& peers, bool anew) {
   operation.answers.resize(static_cast<std::size_t>(identity_.size));
   for (const int peer : peers.members()) {
-    if (operation.is_exchange()) sources_.departed.check_peer(operation, peer);
+    if (operation.is_message()) sources_.departed.check_peer(operation, peer);
     if (anew) operation.answers[static_cast<std::size_t>(peer)].reset();
     if (sources_.departed.has(peer)) continue;
     publisher_.notes().asked(peer);
-    transport_.tell(peer, to_bytes(AskMessage{operation.is_exchange() ? 0 : operation.number}));
+    transport_.send_control(peer, to_bytes(QueryMessage{operation.is_message() ? 0 : operation.number}));
   }
 }
 
-void StallDetector::hear(int peer, const AnswerMessage& answer) {
+void StallDetector::handle(int peer, const AnswerMessage& answer) {
   publisher_.notes().answered(peer, answer.last_finished, answer.oldest_in_flight);
-  if (answer.number == 0) owes_reader_[static_cast<std::size_t>(peer)] = false;
+  if (answer.number == 0) awaits_answer_for_reader_[static_cast<std::size_t>(peer)] = false;
   for (Operation* operation : sources_.operations.active()) {
-    const std::uint64_t asked = operation->is_exchange() ? 0 : operation->number;
+    const std::uint64_t asked = operation->is_message() ? 0 : operation->number;
     if (answer.number == asked && !operation->answers.empty())
       operation->answers[static_cast<std::size_t>(peer)] = answer;
   }
@@ -121,7 +122,7 @@ void StallDetector::hear(int peer, const AnswerMessage& answer) {
 
 // The request comes from another process, which may repeat it at any rate. So members are asked at most every 100 ms (a
 // guess), and a member that does not listen has at most one such question.
-void StallDetector::ask_for_reader() {
+void StallDetector::query_for_reader() {
   constexpr std::int64_t least_gap_ns = 100'000'000;
   const std::int64_t now_ns = timeline::now_ns();
   if (now_ns - reader_asked_ns_ < least_gap_ns) return;
@@ -130,9 +131,9 @@ void StallDetector::ask_for_reader() {
     for (int peer = 0; peer < identity_.size; ++peer) {
       if (peer == identity_.rank || sources_.departed.has(peer)) continue;
       publisher_.notes().asked(peer);
-      if (owes_reader_[static_cast<std::size_t>(peer)]) continue;
-      owes_reader_[static_cast<std::size_t>(peer)] = true;
-      transport_.tell(peer, to_bytes(AskMessage{}));
+      if (awaits_answer_for_reader_[static_cast<std::size_t>(peer)]) continue;
+      awaits_answer_for_reader_[static_cast<std::size_t>(peer)] = true;
+      transport_.send_control(peer, to_bytes(QueryMessage{}));
     }
   });
 }
@@ -143,14 +144,14 @@ IndexSet StallDetector::direct_peers(const Operation& operation) const {
   for (const int peer : sources_.runner.peers(operation).members()) {
     if (peer != identity_.rank) all.insert(peer);
   }
-  for (const int peer : sources_.agreement.members(operation.agreements_missing)) all.insert(peer);
-  for (const int peer : sources_.agreement.told(operation.agreements_held)) all.insert(peer);
+  for (const int peer : sources_.agreement.sources_of(operation.agreements_missing)) all.insert(peer);
+  for (const int peer : sources_.agreement.targets_of(operation.agreements_held)) all.insert(peer);
   return all;
 }
 
 // Returns all other ranks that take part in the operation.
 IndexSet StallDetector::all_peers(const Operation& operation) const {
-  if (operation.is_exchange()) return direct_peers(operation);
+  if (operation.is_message()) return direct_peers(operation);
   IndexSet all;
   if (identity_.rank > 0) all.insert(IndexSet::range(0, identity_.rank - 1));
   if (identity_.rank + 1 < identity_.size) all.insert(IndexSet::range(identity_.rank + 1, identity_.size - 1));
@@ -158,7 +159,7 @@ IndexSet StallDetector::all_peers(const Operation& operation) const {
 }
 
 // Describes a waiting operation: the call, the length of its wait, and the state of the other members.
-std::string StallDetector::describe_wait(const Operation& operation, Duration quiet) const {
+std::string StallDetector::describe_wait(const Operation& operation, Duration stall) const {
   const std::string at = place(operation.call.origin);
   const IndexSet asked = all_peers(operation);
   const MemberReports reports{operation.answers, sources_.departed.last_calls()};
@@ -169,9 +170,9 @@ std::string StallDetector::describe_wait(const Operation& operation, Duration qu
     if (!has_answered && !sources_.departed.has(rank)) silent.insert(rank);
   }
   return text(describe(operation), " on \"", identity_.name, '"', at.empty() ? "" : text(" at ", at), " has waited ",
-              format_duration(quiet), ", ", Runner::where(operation), " of \"", operation.plan().algorithm, "\": ",
-              operation.is_exchange() ? standings_of_exchange(reports, asked, identity_.members)
-                                      : standings(reports, asked, identity_.members),
+              format_duration(stall), ", ", Runner::where(operation), " of \"", operation.plan().algorithm, "\": ",
+              operation.is_message() ? progress_report_of_message(reports, asked, identity_.members)
+                                     : progress_report(reports, asked, identity_.members),
               publisher_.neighbours(silent));
 }
 

@@ -32,47 +32,47 @@ class StallDetector {
     const DepartedMembers& departed;
   };
 
-  // `identity`, `transport` and `publisher` must outlive the detector. `patience` says when it warns, and when it fails
-  // a call that has no limit of its own.
+  // `identity`, `transport` and `publisher` must outlive the detector. `wait_limits` says when it warns, and when it
+  // fails a call that has no limit of its own.
   StallDetector(const CommunicatorIdentity& identity, Transport& transport, Sources sources, StatusPublisher& publisher,
-                const Log& log, Patience patience);
+                const Log& log, WaitLimits wait_limits);
 
   // Reacts to a wait for the operation in which nothing moved. Depending on the time, it asks the missing members, or
   // warns. Throws Error stall at the limit, and Error mismatch if a member of the node is in another call.
   void watch(Operation& operation, Duration now);
-  // Restarts the operation's patience, because something has moved.
+  // Restarts the operation's wait limits, because something has moved.
   void restart(Operation& operation) {
-    operation.quiet = {};
+    operation.stall = {};
     publisher_.end_wait();
   }
   // Keeps a member's answer for the operations that it is about.
-  void hear(int peer, const AnswerMessage& answer);
+  void handle(int peer, const AnswerMessage& answer);
   // Asks all members for their state if `lockstep stat` has requested that.
   void serve_request() {
     if (publisher_.has_request()) [[unlikely]]
-      ask_for_reader();
+      query_for_reader();
   }
 
  private:
   Operation& blocker_of(Operation& operation) const;
   void watch_blocker(Operation& operation, Duration limit, Duration now);
-  void ask(Operation& operation, const IndexSet& peers, bool anew);
-  void ask_for_reader();
+  void send_queries(Operation& operation, const IndexSet& peers, bool anew);
+  void query_for_reader();
   void refuse_if_in_another(const Operation& operation) const;
   IndexSet direct_peers(const Operation& operation) const;
   IndexSet all_peers(const Operation& operation) const;
-  std::string describe_wait(const Operation& operation, Duration quiet) const;
+  std::string describe_wait(const Operation& operation, Duration stall) const;
 
   const CommunicatorIdentity& identity_;
   Transport& transport_;
   Sources sources_;
   StatusPublisher& publisher_;
   const Log& log_;
-  Patience patience_;
+  WaitLimits wait_limits_;
   // Records the time of the last question round for a reader of the status file; 0 means none.
   std::int64_t reader_asked_ns_ = 0;
   // Tells for each rank if its answer to such a question is missing.
-  std::vector<bool> owes_reader_;
+  std::vector<bool> awaits_answer_for_reader_;
 };
 
 }  // namespace lockstep

@@ -83,27 +83,27 @@ std::string to_json(const ProcessSnapshot& seen) {
               ",\n \"communicators\": [", all.empty() ? "" : "\n", join(all, ",\n"), "]}\n");
 }
 
-void leave_in(std::string folder) {
+void set_dump_folder(std::string folder) {
   if (!folder.empty()) make_folder(folder, setting);
   const std::lock_guard lock(dump_folder().mutex);
   dump_folder().folder = std::move(folder);
 }
 
-std::optional<std::string> leave() {
+std::optional<std::string> dump() {
   const std::lock_guard lock(dump_folder().mutex);
   const std::string& folder = dump_folder().folder;
-  const auto mine = folder.empty() ? std::nullopt : look_at(::getpid());
+  const auto mine = folder.empty() ? std::nullopt : read_process(::getpid());
   if (!mine) return std::nullopt;
   make_folder(folder, setting);
   write_whole_file(path_of(folder, mine->host, mine->process, DumpAuthor::itself),
                    to_json(without_silent_members(*mine)), setting);
-  for (const int process : relatives(mine->communicators)) {
+  for (const int process : related_processes(mine->communicators)) {
     const std::string path = path_of(folder, mine->host, process, DumpAuthor::another);
     const std::string own = path_of(folder, mine->host, process, DumpAuthor::itself);
     const auto is_left = [&] { return ::access(path.c_str(), F_OK) == 0 || ::access(own.c_str(), F_OK) == 0; };
     if (is_left()) continue;
     try {
-      const auto theirs = look_at(process);
+      const auto theirs = read_process(process);
       // Another member may have written it meanwhile, and ended. Then the launcher ends all processes, and first lets
       // stopped ones continue. So this look would say less than that member's.
       if (theirs && !has_failed(*theirs) && !is_left())

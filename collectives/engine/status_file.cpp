@@ -92,7 +92,7 @@ CommunicatorStatus* claim_status(std::string_view name, int rank, int size, std:
     status.name.write(name);
     status.started.store(0, std::memory_order_relaxed);
     status.finished.store(0, std::memory_order_relaxed);
-    status.exchanges.store(0, std::memory_order_relaxed);
+    status.messages.store(0, std::memory_order_relaxed);
     status.wait_no_more();
     status.waits.write({});
     status.failure.write({});

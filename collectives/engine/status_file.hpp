@@ -78,7 +78,7 @@ struct CommunicatorStatus {
   // Gives the number up to which all calls are finished.
   std::atomic<std::uint64_t> finished;
   // Counts the messages (sends and receives) started.
-  std::atomic<std::uint64_t> exchanges;
+  std::atomic<std::uint64_t> messages;
   // Gives the monotonic time since which the member waits; 0 means that it is in no long wait.
   std::atomic<std::int64_t> waits_since_ns;
   // Describe the present wait, and the failure with its code.

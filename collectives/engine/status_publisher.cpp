@@ -22,9 +22,9 @@ std::string short_place(const Origin& origin) {
 
 }  // namespace
 
-StatusPublisher::StatusPublisher(const CommunicatorIdentity& identity, const Log& log, bool is_seen)
+StatusPublisher::StatusPublisher(const CommunicatorIdentity& identity, const Log& log, bool is_published)
     : identity_(identity), log_(log) {
-  if (is_seen) status_ = status::claim_status(identity.name, identity.rank, identity.size, identity.id);
+  if (is_published) status_ = status::claim_status(identity.name, identity.rank, identity.size, identity.id);
   notes_ = status::MemberNotes(status_, identity.members, identity.size);
   track_ = timeline::take_track(identity.name, identity.rank, identity.size, identity.id);
 }
@@ -47,11 +47,11 @@ void StatusPublisher::write_track() noexcept {
 // Names the call only if it is not the last one, which readers know from its entry.
 void StatusPublisher::begin_wait(const Operation& operation, const std::string& where, const IndexSet& peers) {
   if (status_ == nullptr) return;
-  const bool is_last = !operation.is_exchange() && operation.number == status_->started.load(std::memory_order_relaxed);
+  const bool is_last = !operation.is_message() && operation.number == status_->started.load(std::memory_order_relaxed);
   const std::string call = is_last ? "" : text(describe(operation), short_place(operation.call.origin), ", ");
   status_->waits.write(text(call, where, " of \"", operation.plan().algorithm, '"',
                             peers.empty() ? "" : text(", for ", ranks_text(peers))));
-  status_->waits_since_ns.store(operation.quiet.since.count(), std::memory_order_relaxed);
+  status_->waits_since_ns.store(operation.stall.since.count(), std::memory_order_relaxed);
 }
 
 void StatusPublisher::fail(const ErrorReport& reason) noexcept {
@@ -59,7 +59,7 @@ void StatusPublisher::fail(const ErrorReport& reason) noexcept {
   try {
     status_->failure.write(text(id(reason.code), ' ', reason.text));
     status::mark_failed(status_);
-    if (const auto folder = status::leave())
+    if (const auto folder = status::dump())
       log_.info(text("the last calls of the members on this host are in ", *folder, " -> lockstep why ", *folder));
   } catch (const std::exception& error) {
     log_.warn(error.what());

@@ -23,8 +23,8 @@ namespace lockstep {
 // may be no free entry, or no timeline was asked for.
 class StatusPublisher {
  public:
-  // Takes an entry of the status file if `is_seen` is true. `identity` and `log` must outlive this object.
-  StatusPublisher(const CommunicatorIdentity& identity, const Log& log, bool is_seen);
+  // Takes an entry of the status file if `is_published` is true. `identity` and `log` must outlive this object.
+  StatusPublisher(const CommunicatorIdentity& identity, const Log& log, bool is_published);
   // Frees the entry, and writes the timeline to its file.
   ~StatusPublisher();
   StatusPublisher(const StatusPublisher&) = delete;
@@ -35,9 +35,9 @@ class StatusPublisher {
     if (track_) operation.begun_ns = timeline::now_ns();
     if (status_ != nullptr) status_->begin(operation.number, operation.signature, operation.call.origin, is_same);
   }
-  // Publishes that an exchange begins.
-  void begin_exchange(const Operation& operation) {
-    if (status_ != nullptr) status_->exchanges.store(operation.number, std::memory_order_relaxed);
+  // Publishes that a point-to-point message begins.
+  void begin_message(const Operation& operation) {
+    if (status_ != nullptr) status_->messages.store(operation.number, std::memory_order_relaxed);
   }
   // Publishes that a collective call is finished, and that all calls up to a number are.
   void finish(const Operation& operation, std::uint64_t finished_up_to) {

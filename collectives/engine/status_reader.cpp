@@ -72,7 +72,7 @@ CommunicatorSnapshot communicator_of(const CommunicatorHeader& header, const Com
                             .id = header.id,
                             .started = status.started,
                             .finished = status.finished,
-                            .messages = status.exchanges,
+                            .messages = status.messages,
                             .calls = calls_of(status)};
   if (const std::int64_t since = status.waits_since_ns; since > 0 && since <= now_ns) {
     seen.waits = words_of(status.waits.text);
@@ -287,7 +287,7 @@ void for_each_process(const Visit& visit) {
 
 }  // namespace
 
-std::optional<ProcessSnapshot> look_at(int process) {
+std::optional<ProcessSnapshot> read_process(int process) {
   if (const int own = process == ::getpid() ? file_of_this_process() : -1; own >= 0) return look_into(own, process);
   const OwnedDescriptor file = find_status_file(process);
   return file ? std::optional(look_into(file.get(), process)) : std::nullopt;
@@ -304,7 +304,7 @@ std::vector<int> processes() {
 }
 
 // Returns the processes that share a communicator with these.
-std::vector<int> relatives(const std::vector<CommunicatorSnapshot>& communicators) {
+std::vector<int> related_processes(const std::vector<CommunicatorSnapshot>& communicators) {
   std::vector<int> all;
   for_each_process([&](int process) {
     bool is_one = false;
@@ -322,22 +322,22 @@ std::vector<int> relatives(const std::vector<CommunicatorSnapshot>& communicator
   return all;
 }
 
-std::string call_words(const CommunicatorSnapshot& seen, std::uint64_t number) {
+std::string call_text(const CommunicatorSnapshot& seen, std::uint64_t number) {
   if (number == 0) return "no call";
   const CallSnapshot* const call = seen.call(number);
   if (call == nullptr) return text("call ", number);
   return text("call ", number, ", ", call->call, call->place.empty() ? "" : text(" at ", call->place));
 }
 
-std::string standing(const CommunicatorSnapshot& seen) {
+std::string progress_text(const CommunicatorSnapshot& seen) {
   if (!seen.failure.empty()) return seen.failure;
   const std::string waits =
       seen.waits.empty()
           ? ""
           : text("; waits ", format_duration(std::chrono::milliseconds(seen.waited_ms)), ": ", seen.waits);
-  if (seen.is_in_call()) return text("is in ", call_words(seen, seen.current()), waits);
+  if (seen.is_in_call()) return text("is in ", call_text(seen, seen.current()), waits);
   if (seen.started == 0) return text(waits.empty() ? "has made no call" : "has made no call of all", waits);
-  return text(waits.empty() ? "is in no call" : "is in no call of all", "; last was ", call_words(seen, seen.started),
+  return text(waits.empty() ? "is in no call" : "is in no call of all", "; last was ", call_text(seen, seen.started),
               waits);
 }
 
@@ -364,7 +364,7 @@ std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
   for (std::size_t i = 0; i < std::min(most, found.size()); ++i) {
     const auto [rank, process] = found[i];
     try {
-      const auto seen = look_at(process);
+      const auto seen = read_process(process);
       const auto own = std::ranges::find_if(
           seen.value().communicators,
           [&, rank = rank](const CommunicatorSnapshot& each) { return each.id == id && each.rank == rank; });

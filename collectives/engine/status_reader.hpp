@@ -100,20 +100,20 @@ std::vector<CommunicatorSnapshot> read(std::span<const std::byte> bytes, int pro
 
 // Returns the state of a process on this host; nothing if it has no status file. Throws Error system if the process
 // does not exist or may not be read.
-std::optional<ProcessSnapshot> look_at(int process);
+std::optional<ProcessSnapshot> read_process(int process);
 // Returns the ids of all processes of this user that have a readable status file, in ascending order.
 std::vector<int> processes();
 // Returns a text for people about those ranks of a communicator that are other processes on this host: their ids,
 // states and calls. Returns an empty text if there are none. Looks for about 50 ms at most, so it may miss some.
 std::string neighbours(std::uint64_t id, const IndexSet& ranks);
 // Returns the ids of other processes on this host that are members of one of those communicators.
-std::vector<int> relatives(const std::vector<CommunicatorSnapshot>& communicators);
+std::vector<int> related_processes(const std::vector<CommunicatorSnapshot>& communicators);
 
 // Returns for example "call 812, all_reduce of 1000 f32, sum at heat.cpp:40"; "no call" for number 0.
-std::string call_words(const CommunicatorSnapshot& seen, std::uint64_t number);
+std::string call_text(const CommunicatorSnapshot& seen, std::uint64_t number);
 // Returns the state in words, or the failure. Examples: "is in call 812, ...; waits 12 s: ..." and "is in no call; last
 // was call 811, ...".
-std::string standing(const CommunicatorSnapshot& seen);
+std::string progress_text(const CommunicatorSnapshot& seen);
 
 // Returns the snapshot as JSON, in the format that `lockstep why` reads.
 std::string to_json(const ProcessSnapshot& seen);
@@ -121,13 +121,13 @@ std::string to_json(const ProcessSnapshot& seen);
 // Sets the folder for status dumps. If a communicator of this process fails, its status file is left there. So are
 // those of its relatives, which have not failed and may never write one. An empty name turns this off. Throws Error
 // system if the folder cannot be written to.
-void leave_in(std::string folder);
+void set_dump_folder(std::string folder);
 // Writes the dump now. Returns the folder; nothing if no folder is set or this process has no status file. Throws Error
 // system if it cannot be written.
-std::optional<std::string> leave();
+std::optional<std::string> dump();
 
-// Makes this process log the state of its communicators at that signal, call leave(), and go on. 0 means no signal. If
+// Makes this process log the state of its communicators at that signal, call dump(), and go on. 0 means no signal. If
 // the program has a handler for the signal, this only logs a warning. Throws Error system if descriptors run out.
-void tell_on(int signal, const Log& log);
+void write_on_signal(int signal, const Log& log);
 
 }  // namespace lockstep::status

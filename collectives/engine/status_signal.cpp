@@ -29,11 +29,11 @@ void ring(int /*signal*/) {
 
 // Logs the state of this process's communicators, and writes a dump.
 void tell(const Log& log) {
-  const auto mine = look_at(::getpid());
+  const auto mine = read_process(::getpid());
   if (!mine || mine->communicators.empty()) return log.warn("this process has no communicator");
   for (const CommunicatorSnapshot& each : mine->communicators)
-    log.warn(text('"', each.name, "\" rank ", each.rank, " of ", each.size, ": ", standing(each)));
-  if (const auto folder = leave())
+    log.warn(text('"', each.name, "\" rank ", each.rank, " of ", each.size, ": ", progress_text(each)));
+  if (const auto folder = dump())
     log.warn(text("the last calls of the members on this host are in ", *folder, " -> lockstep why --all ", *folder));
 }
 
@@ -61,7 +61,7 @@ void begin_to_wait(const Log& log) {
 
 }  // namespace
 
-void tell_on(int signal, const Log& log) {
+void write_on_signal(int signal, const Log& log) {
   if (signal == 0) return;
   struct sigaction now {};
   ::sigaction(signal, nullptr, &now);

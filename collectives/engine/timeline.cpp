@@ -81,7 +81,7 @@ void Track::write() const {
                    to_json(host, ::getpid(), own_program()), "LOCKSTEP_TIMELINE");
 }
 
-void leave_in(std::string folder) {
+void set_folder(std::string folder) {
   if (!folder.empty()) make_folder(folder, setting);
   const std::lock_guard lock(timeline_folder().mutex);
   timeline_folder().folder = std::move(folder);

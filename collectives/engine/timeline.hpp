@@ -59,7 +59,7 @@ class Track {
 
 // Sets the folder for the timelines of communicators made from now on. An empty name turns them off. Throws Error
 // system if the folder cannot be written to.
-void leave_in(std::string folder);
+void set_folder(std::string folder);
 // Returns a record for a new communicator; null if no folder is set.
 std::unique_ptr<Track> take_track(std::string_view name, int rank, int size, std::uint64_t id);
 

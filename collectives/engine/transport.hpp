@@ -30,16 +30,17 @@ struct ReceiveDescriptor {
 // Says which messages belong together. Messages of one lane match in the order of their posting, if their call tags are
 // equal. A collective's call tag is a hash of all calls so far, so messages of different calls never match.
 //
-// Not all members take part in an exchange, so they cannot agree on a lane. Rounds with `is_exchange` match all rounds
-// of exchanges with the same call tag, on any lane. Such call tags come from message tags, and such lanes are numbered
-// from lanes() upward.
+// Not all members take part in a point-to-point message, so they cannot agree on a lane. Rounds with `is_message` match
+// all rounds of messages with the same call tag, on any lane. Such call tags come from message tags, and such lanes are
+// numbered from lanes() upward.
 struct RoundTag {
   int lane = 0;
   std::uint32_t call_tag = 0;
-  bool is_exchange = false;
+  bool is_message = false;
 };
 
-// Carries the messages of one member of a communicator. One thread uses it at a time, except as sleeps_beside() allows.
+// Carries the messages of one member of a communicator. One thread uses it at a time, except as can_sleep_beside()
+// allows.
 class Transport {
  public:
   virtual ~Transport() = default;
@@ -48,10 +49,11 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   // Returns the number of lanes of collective calls. Each lane may have one posted round at a time, and so may the
-  // lanes beyond, which serve exchanges.
+  // lanes beyond, which serve point-to-point messages.
   virtual int lanes() const = 0;
-  // Returns a limit, at least 32. Call tags of exchanges are below it, and the transport tells all of them apart.
-  virtual std::uint32_t exchange_tags() const = 0;
+  // Returns a limit, at least 32. Call tags of point-to-point messages are below it, and the transport tells all of
+  // them apart.
+  virtual std::uint32_t message_tags() const = 0;
   // Returns a number that differs from those of earlier transports whose messages could still arrive here.
   virtual std::uint32_t generation() const { return 0; }
 
@@ -67,30 +69,30 @@ class Transport {
   virtual bool abandon() = 0;
 
   // Sends a control message. Messages between two members stay in order and are never lost.
-  virtual void tell(int peer, Bytes bytes) = 0;
+  virtual void send_control(int peer, Bytes bytes) = 0;
   // Returns true if all control messages to this peer arrive without further help of this member.
-  virtual bool is_said(int /*peer*/) { return true; }
+  virtual bool is_control_sent(int /*peer*/) { return true; }
   // Holds a received control message and its sender.
-  struct SmallMessage {
+  struct ReceivedControl {
     int peer;
     Bytes bytes;
   };
   // Returns the next control message; nothing if none has come.
-  virtual std::optional<SmallMessage> hear() = 0;
+  virtual std::optional<ReceivedControl> receive_control() = 0;
 
   // Sleeps until something may have arrived, for at most that time. May return early.
   virtual void sleep(std::int64_t nanoseconds) = 0;
   // Returns true if one thread may sleep while another thread calls any other function.
-  virtual bool sleeps_beside() const { return false; }
+  virtual bool can_sleep_beside() const { return false; }
   // Sends a control message to all other members.
-  virtual void tell_all(const Bytes& bytes) {
-    for (int i = 1; i < size(); ++i) tell((rank() + i) % size(), bytes);
+  virtual void send_control_to_all(const Bytes& bytes) {
+    for (int i = 1; i < size(); ++i) send_control((rank() + i) % size(), bytes);
   }
   // Describes the knowledge about a member. `silent`: its host or the connection was given up, but the member may live.
   // `ended`: the member has left or its process has ended, and all of its messages can be received.
-  enum class Fate : std::uint8_t { here, silent, ended };
-  // Returns the fate of a member, as far as it is known.
-  virtual Fate fate(int /*peer*/) { return Fate::here; }
+  enum class PeerState : std::uint8_t { reachable, silent, ended };
+  // Returns the state of a member, as far as it is known.
+  virtual PeerState peer_state(int /*peer*/) { return PeerState::reachable; }
   // Returns true if regroup() works.
   virtual bool can_regroup() const { return false; }
   // Reports that this transport has been given up. Control messages from now on are those of the surviving members.
@@ -101,9 +103,9 @@ class Transport {
     return nullptr;
   }
   // Tells the members that could wait for this one that it is about to leave. Its silence is no failure after that.
-  // Sends nothing if `last_words` is empty. Does not block.
-  virtual void leave(const Bytes& last_words) {
-    if (!last_words.empty()) tell_all(last_words);
+  // Sends nothing if `leave_message` is empty. Does not block.
+  virtual void leave(const Bytes& leave_message) {
+    if (!leave_message.empty()) send_control_to_all(leave_message);
   }
 };
 

@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Fate = Transport::Fate;
+using PeerState = Transport::PeerState;
 
 constexpr std::int64_t nap_ns = 1'000'000;
 // Names the rank that collects all blocks and sends them to all.
@@ -23,10 +23,10 @@ constexpr int gatherer = 0;
 
 class TransportExchange final : public Exchange {
  public:
-  TransportExchange(std::unique_ptr<Transport> transport, Patience patience, Log log, FutilityCheck in_vain)
-      : Exchange(transport->rank(), transport->size(), patience, std::move(log)),
+  TransportExchange(std::unique_ptr<Transport> transport, WaitLimits wait_limits, Log log, FutilityCheck futility_check)
+      : Exchange(transport->rank(), transport->size(), wait_limits, std::move(log)),
         transport_(std::move(transport)),
-        in_vain_(std::move(in_vain)) {}
+        futility_check_(std::move(futility_check)) {}
 
   std::optional<std::string> known_loss() override;
 
@@ -35,7 +35,7 @@ class TransportExchange final : public Exchange {
   // Holds the state of a call under way.
   struct ExchangeCall {
     std::string_view what;
-    Patience patience;
+    WaitLimits wait_limits;
     Clock::time_point begin = Clock::now();
     bool warned = false;
     IndexSet came = {};
@@ -45,7 +45,8 @@ class TransportExchange final : public Exchange {
     bool was_told = false;
   };
 
-  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine,
+                                WaitLimits wait_limits) override;
   void tell_failure(std::string_view why) override { tell_verdict({Code::peer_failed, std::string(why)}); }
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& /*used*/) override;
   Bytes channels_in_use() override { return {}; }
@@ -54,7 +55,7 @@ class TransportExchange final : public Exchange {
   void wait(ExchangeCall& call);
   void give_all(const ExchangeCall& call);
   void hear_early();
-  void hear(ExchangeCall& call);
+  void receive_control(ExchangeCall& call);
   void take(ExchangeCall& call, int peer, std::span<const std::byte> bytes);
   void take_block(ExchangeCall& call, int peer, Reader& reader);
   void look_at_time(ExchangeCall& call);
@@ -63,18 +64,18 @@ class TransportExchange final : public Exchange {
   void tell_verdict(const ErrorReport& report);
 
   std::unique_ptr<Transport> transport_;
-  FutilityCheck in_vain_;
+  FutilityCheck futility_check_;
   // Holds messages that came outside of a call.
-  std::deque<Transport::SmallMessage> early_;
+  std::deque<Transport::ReceivedControl> early_;
   std::uint64_t calls_ = 0;
 };
 
 // Sends the blocks to one member, which sends all of them to everybody. If this member fails, it tells the others its
 // reason.
 std::vector<Bytes> TransportExchange::gather_all(std::string_view what, std::span<const std::byte> mine,
-                                                 Patience patience) {
+                                                 WaitLimits wait_limits) {
   ++calls_;
-  ExchangeCall call{.what = what, .patience = patience};
+  ExchangeCall call{.what = what, .wait_limits = wait_limits};
   call.blocks.resize(static_cast<std::size_t>(size()));
   try {
     give(call, mine);
@@ -91,7 +92,7 @@ void TransportExchange::give(ExchangeCall& call, std::span<const std::byte> mine
   if (rank() != gatherer) {
     Writer writer;
     writer.put(ExchangeMessageKind::block).put(calls_).put(call.what).put(mine);
-    return transport_->tell(gatherer, writer.take());
+    return transport_->send_control(gatherer, writer.take());
   }
   call.blocks[gatherer].assign(mine.begin(), mine.end());
   call.came.insert(gatherer);
@@ -106,20 +107,21 @@ bool TransportExchange::is_missing(const ExchangeCall& call, int peer) const {
 // Waits for the blocks, and looks after members that are gone and after the time.
 void TransportExchange::wait(ExchangeCall& call) {
   constexpr int spins = 1000;
-  std::vector<Fate> fates(static_cast<std::size_t>(size()));
+  std::vector<PeerState> peer_states(static_cast<std::size_t>(size()));
   for (int turns = 0;; ++turns) {
     // Fates are read before messages: a lost member's last message may still be there.
     for (int peer = 0; peer < size(); ++peer)
-      fates[static_cast<std::size_t>(peer)] = is_missing(call, peer) ? transport_->fate(peer) : Fate::here;
-    hear(call);
+      peer_states[static_cast<std::size_t>(peer)] =
+          is_missing(call, peer) ? transport_->peer_state(peer) : PeerState::reachable;
+    receive_control(call);
     if (rank() == gatherer && call.came.size() == static_cast<std::size_t>(size())) return give_all(call);
     if (call.is_over) return;
     for (int peer = 0; peer < size(); ++peer) {
-      if (fates[static_cast<std::size_t>(peer)] == Fate::here) continue;
+      if (peer_states[static_cast<std::size_t>(peer)] == PeerState::reachable) continue;
       throw Error(Code::peer_failed, text("rank ", peer, " is gone, in \"", call.what, '"'),
                   exchange_rules::process_remedy);
     }
-    if (const auto why = in_vain_ ? in_vain_() : std::nullopt)
+    if (const auto why = futility_check_ ? futility_check_() : std::nullopt)
       throw Error(Code::peer_failed, *why, exchange_rules::process_remedy);
     look_at_time(call);
     run_progress_hooks(0);
@@ -137,15 +139,16 @@ void TransportExchange::give_all(const ExchangeCall& call) {
   for (const Bytes& each : call.blocks) writer.put(std::span<const std::byte>(each));
   const Bytes all = writer.take();
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) transport_->tell(peer, all);
+    if (peer != rank()) transport_->send_control(peer, all);
   }
   const auto is_under_way = [&] {
     for (int peer = 0; peer < size(); ++peer) {
-      if (!transport_->is_said(peer) && transport_->fate(peer) == Fate::here) return true;
+      if (!transport_->is_control_sent(peer) && transport_->peer_state(peer) == PeerState::reachable) return true;
     }
     return false;
   };
-  while (is_under_way() && (call.patience.limit == Duration{} || Clock::now() - call.begin < call.patience.limit)) {
+  while (is_under_way() &&
+         (call.wait_limits.limit == Duration{} || Clock::now() - call.begin < call.wait_limits.limit)) {
     hear_early();
     run_progress_hooks(0);
     transport_->sleep(nap_ns);
@@ -154,12 +157,12 @@ void TransportExchange::give_all(const ExchangeCall& call) {
 
 // Keeps messages of the next call, which may come before this member has begun it.
 void TransportExchange::hear_early() {
-  while (auto heard = transport_->hear()) early_.push_back(std::move(*heard));
+  while (auto heard = transport_->receive_control()) early_.push_back(std::move(*heard));
 }
 
 // Looks for reasons to stop without waiting: a verdict that has come, or a member that is gone.
 std::optional<std::string> TransportExchange::known_loss() {
-  if (auto why = in_vain_ ? in_vain_() : std::nullopt) return why;
+  if (auto why = futility_check_ ? futility_check_() : std::nullopt) return why;
   try {
     hear_early();
     for (const auto& [peer, bytes] : early_) {
@@ -171,16 +174,16 @@ std::optional<std::string> TransportExchange::known_loss() {
     return std::string(error.detail());
   }
   for (int peer = 0; peer < size(); ++peer) {
-    if (peer != rank() && transport_->fate(peer) != Fate::here) return text("rank ", peer, " is gone");
+    if (peer != rank() && transport_->peer_state(peer) != PeerState::reachable) return text("rank ", peer, " is gone");
   }
   return std::nullopt;
 }
 
-void TransportExchange::hear(ExchangeCall& call) {
+void TransportExchange::receive_control(ExchangeCall& call) {
   while (!call.is_over) {
-    std::optional<Transport::SmallMessage> heard;
+    std::optional<Transport::ReceivedControl> heard;
     if (early_.empty()) {
-      heard = transport_->hear();
+      heard = transport_->receive_control();
     } else {
       heard = std::move(early_.front());
       early_.pop_front();
@@ -222,7 +225,7 @@ std::string TransportExchange::missing(const ExchangeCall& call) const {
 // Warns, or throws Error stall at the limit. The gatherer speaks for all members. The others report a missing gatherer
 // a quarter of the limit later.
 void TransportExchange::look_at_time(ExchangeCall& call) {
-  const auto [warn, limit] = call.patience;
+  const auto [warn, limit] = call.wait_limits;
   const Duration lasted = Clock::now() - call.begin;
   if (rank() == gatherer && warn > Duration{} && lasted > warn && !std::exchange(call.warned, true))
     log().warn(exchange_rules::stall_warning(warn, missing(call)));
@@ -233,20 +236,20 @@ void TransportExchange::look_at_time(ExchangeCall& call) {
 void TransportExchange::tell_verdict(const ErrorReport& report) {
   Writer verdict;
   put(verdict.put(ExchangeMessageKind::verdict), report);
-  transport_->tell_all(verdict.take());
+  transport_->send_control_to_all(verdict.take());
 }
 
 // All members have made the same number of calls, so this number is the same on all of them, and new.
 std::unique_ptr<Exchange> TransportExchange::make_split(const std::vector<int>& ranks,
                                                         const std::vector<Bytes>& /*used*/) {
-  return transport_exchange(transport_->regroup(ranks, calls_), patience(), log(), in_vain_);
+  return transport_exchange(transport_->regroup(ranks, calls_), wait_limits(), log(), futility_check_);
 }
 
 }  // namespace
 
-std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, Patience patience, const Log& log,
-                                             FutilityCheck in_vain) {
-  return std::make_unique<TransportExchange>(std::move(transport), patience, log, std::move(in_vain));
+std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, WaitLimits wait_limits,
+                                             const Log& log, FutilityCheck futility_check) {
+  return std::make_unique<TransportExchange>(std::move(transport), wait_limits, log, std::move(futility_check));
 }
 
 }  // namespace lockstep

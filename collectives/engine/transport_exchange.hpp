@@ -20,8 +20,8 @@ namespace lockstep {
 using FutilityCheck = std::function<std::optional<std::string>()>;
 
 // Returns an exchange among the transport's members, and takes over the transport, which must be able to regroup. If a
-// member is gone, every waiting member names it at once. `in_vain` may be empty.
-std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, Patience patience, const Log& log,
-                                             FutilityCheck in_vain = {});
+// member is gone, every waiting member names it at once. `futility_check` may be empty.
+std::unique_ptr<Exchange> transport_exchange(std::unique_ptr<Transport> transport, WaitLimits wait_limits,
+                                             const Log& log, FutilityCheck futility_check = {});
 
 }  // namespace lockstep

@@ -27,37 +27,37 @@ class Waiter {
       // is a time and no count, because a look at the transport may take 20 ns or 2 us.
       spin_ns_ = 20'000;
       yield_ns_ = 200'000;
-      alone_ns_ = longest_alone();
-      looks_ = alone;
+      undisturbed_yield_ns_ = longest_undisturbed_yield();
+      poll_limits_ = default_limits;
     } else if (members_per_core > 4) {
-      yields_ = 8;  // a turn of yielding takes as long as the others' time slices, so sleeping is better
+      max_yields_ = 8;  // a turn of yielding takes as long as the others' time slices, so sleeping is better
     }
-    if (spin_ns_ == 0) looks_ = {0, yields_};
+    if (spin_ns_ == 0) poll_limits_ = {0, max_yields_};
   }
 
   // Returns how often to look at a neighbour's line before doing anything else. With a core each, a transfer between
   // cores takes several looks. Otherwise the neighbour needs this core to come that far. The value changes as the
   // member learns about its core.
-  const node::PollLimits& looks() const { return looks_; }
+  const node::PollLimits& poll_limits() const { return poll_limits_; }
 
   // Waits a little after `turns` turns in a row in which nothing moved. News at `sleeper` ends a sleep.
   template <class Sleeper>
   void idle(unsigned turns, Sleeper& sleeper) {
     if (turns == 0) {
       since_ = now_ns();
-      yielded_ = 0;
-      naps_ = 0;
+      yield_count_ = 0;
+      nap_count_ = 0;
     }
-    const std::int64_t now = naps_ > 0 ? since_ : now_ns();
+    const std::int64_t now = nap_count_ > 0 ? since_ : now_ns();
     const std::int64_t waited = now - since_;
-    if (naps_ == 0 && waited < spin_ns_ && others_ == 0) {
+    if (nap_count_ == 0 && waited < spin_ns_ && disturbances_ == 0) {
       pause();
-    } else if (naps_ == 0 && (yielded_ < yields_ || waited < yield_ns_)) {
-      ++yielded_;
+    } else if (nap_count_ == 0 && (yield_count_ < max_yields_ || waited < yield_ns_)) {
+      ++yield_count_;
       sched_yield();
-      if (spin_ns_ > 0) learn(now_ns() - now);
+      if (spin_ns_ > 0) note_yield(now_ns() - now);
     } else {
-      sleeper.sleep(nap(naps_++));
+      sleeper.sleep(nap(nap_count_++));
     }
   }
 
@@ -75,19 +75,19 @@ class Waiter {
   }
 
   // Learns from the time of a yield if other threads ran on this core. After that, it expects them for a while.
-  void learn(std::int64_t yielded_ns) {
+  void note_yield(std::int64_t yielded_ns) {
     constexpr unsigned seen = 8;
     constexpr unsigned most = 64;
-    if (yielded_ns > alone_ns_)
-      others_ = std::min(others_ + seen, most);
-    else if (others_ > 0)
-      --others_;
-    looks_ = others_ > 0 ? node::PollLimits{0, 0} : alone;
+    if (yielded_ns > undisturbed_yield_ns_)
+      disturbances_ = std::min(disturbances_ + seen, most);
+    else if (disturbances_ > 0)
+      --disturbances_;
+    poll_limits_ = disturbances_ > 0 ? node::PollLimits{0, 0} : default_limits;
   }
 
   // Returns the longest time of a yield if no other thread wants the core: a few system calls. The fastest of 16
   // measured calls was not disturbed.
-  static std::int64_t longest_alone() {
+  static std::int64_t longest_undisturbed_yield() {
     constexpr int times = 16;
     std::int64_t least = 1'000'000;
     for (int i = 0; i < times; ++i) {
@@ -106,18 +106,18 @@ class Waiter {
 #endif
   }
 
-  static constexpr node::PollLimits alone{200, 0};
+  static constexpr node::PollLimits default_limits{200, 0};
 
-  node::PollLimits looks_;
+  node::PollLimits poll_limits_;
   std::int64_t spin_ns_ = 0;
   std::int64_t yield_ns_ = 0;
-  std::int64_t alone_ns_ = 0;
+  std::int64_t undisturbed_yield_ns_ = 0;
   // Is above 0 if other threads were seen lately.
-  unsigned others_ = 0;
-  unsigned yields_ = 64;
+  unsigned disturbances_ = 0;
+  unsigned max_yields_ = 64;
   std::int64_t since_ = 0;
-  unsigned yielded_ = 0;
-  unsigned naps_ = 0;
+  unsigned yield_count_ = 0;
+  unsigned nap_count_ = 0;
 };
 
 }  // namespace lockstep

@@ -50,11 +50,11 @@ class Loop {
     if (given.bytes < Format::chunk_bytes()) return combine_part(op, given, 0, given.bytes);
     // The pointers are copied to the stack, where the compiler sees that no store changes them.
     constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
-    const void* near[room];
+    const void* local_sources[room];
     LoopCall call = given;
     if constexpr (fixed != told) {
-      std::copy_n(given.sources, fixed, near);
-      call.sources = near;
+      std::copy_n(given.sources, fixed, local_sources);
+      call.sources = local_sources;
     }
     const std::size_t step = Format::chunk_bytes();
     const bool streamed = streams(call);

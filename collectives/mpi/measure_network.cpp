@@ -69,7 +69,7 @@ class NetworkMeasurement {
     Topology::Network measured{.crowd = crowd()};
     lead(true, [&] {
       measured.latency_us = latency_us(next_, before_);
-      if (led_.size() > 1) measured.near_us = latency_us(led_[1], led_[1]);
+      if (led_.size() > 1) measured.node_latency_us = latency_us(led_[1], led_[1]);
       measured.short_bytes_per_us = short_bytes_per_us(measured.latency_us);
       measured.bytes_per_us = bytes_per_us(3);  // one measurement may be disturbed
     });
@@ -156,13 +156,13 @@ class NetworkMeasurement {
     if (leads_) {
       work();
       for (const int each : led_) {
-        if (each != transport_.rank()) transport_.tell(each, to_bytes("done"));
+        if (each != transport_.rank()) transport_.send_control(each, to_bytes("done"));
       }
       return;
     }
     if (answers && led_[1] == transport_.rank()) latency_us(led_.front(), led_.front());
     const auto begin = std::chrono::steady_clock::now();
-    while (!std::exchange(was_told_, false) && !transport_.hear()) {
+    while (!std::exchange(was_told_, false) && !transport_.receive_control()) {
       if (std::chrono::steady_clock::now() - begin > 2 * passing_takes)
         throw Error(Code::stall, text("rank ", led_.front(), " has not measured the network in time"));
       transport_.sleep(10'000'000);
@@ -203,13 +203,13 @@ class NetworkMeasurement {
   void pass(std::span<std::byte> data, int to, int from) {
     const SendDescriptor out{to, data.data(), data.size() / 2};
     const ReceiveDescriptor in{from, data.data() + data.size() / 2, data.size() / 2};
-    std::uint32_t& call_tag = to == next_ ? call_tag_ : near_call_tag_;
+    std::uint32_t& call_tag = to == next_ ? call_tag_ : node_call_tag_;
     transport_.post({0, ++call_tag}, {&out, 1}, {&in, 1});
     const auto begin = std::chrono::steady_clock::now();
     for (unsigned turns = 0; !transport_.done(0); ++turns) {
       std::this_thread::yield();
       if (turns % 64 != 63) continue;
-      was_told_ = transport_.hear().has_value() || was_told_;  // throws if a member is gone
+      was_told_ = transport_.receive_control().has_value() || was_told_;  // throws if a member is gone
       if (std::chrono::steady_clock::now() - begin > passing_takes)
         throw Error(Code::stall, text("a message from rank ", from, " to rank ", transport_.rank(), " takes more than ",
                                       format_duration(passing_takes)));
@@ -225,7 +225,7 @@ class NetworkMeasurement {
   int next_ = 0;
   int before_ = 0;
   std::uint32_t call_tag_ = 0;
-  std::uint32_t near_call_tag_ = 1000;
+  std::uint32_t node_call_tag_ = 1000;
   bool was_told_ = false;  // the leader's message came before it was awaited
   std::array<std::byte, 16> small_{};
 };
@@ -235,13 +235,13 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
   Topology::Network all;
   std::vector<double> latencies;
   std::vector<double> crowds;
-  std::vector<double> near;
+  std::vector<double> node_latencies;
   std::vector<double> short_rates;
   const auto words = Writer()
                          .put(mine.latency_us)
                          .put(mine.bytes_per_us)
                          .put(mine.crowd)
-                         .put(mine.near_us)
+                         .put(mine.node_latency_us)
                          .put(mine.short_bytes_per_us)
                          .take();
   for (const Bytes& each : exchange.all_gather("network measurements", words)) {
@@ -249,7 +249,7 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
     const auto latency = reader.get<double>();
     const auto rate = reader.get<double>();
     crowds.push_back(reader.get<double>());
-    if (const auto us = reader.get<double>(); us > 0) near.push_back(us);
+    if (const auto us = reader.get<double>(); us > 0) node_latencies.push_back(us);
     const auto short_rate = reader.get<double>();
     if (!(latency > 0 && rate > 0)) continue;  // not the leader of a node
     latencies.push_back(latency);
@@ -260,7 +260,7 @@ Topology::Network measured_by_all(Exchange& exchange, const Topology::Network& m
   all.latency_us = middle(latencies);
   all.crowd = middle(crowds);
   all.short_bytes_per_us = middle(short_rates);
-  if (!near.empty()) all.near_us = middle(near);
+  if (!node_latencies.empty()) all.node_latency_us = middle(node_latencies);
   return all;
 }
 

@@ -41,7 +41,7 @@ MpiTransport::MpiTransport(MpiExchange& exchange, std::size_t chunk)
 MpiTransport::~MpiTransport() {
   try {
     if (!std::ranges::all_of(lanes_, &MpiLane::idle)) abandon();
-    while (!mpi_has_ended() && hear()) continue;
+    while (!mpi_has_ended() && receive_control()) continue;
   } catch (const std::exception& error) {
     exchange_.log().warn(text("ending a transport over MPI: ", error.what()));
   }
@@ -70,8 +70,8 @@ std::size_t MpiTransport::count_parts(std::size_t bytes) const { return Chunks(b
 
 void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                         std::span<const ReceiveDescriptor> receives) {
-  // Rounds of exchanges have lanes without tags. They all use the tag for messages, on any lane.
-  if (round_tag.is_exchange && static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
+  // Rounds of point-to-point messages have lanes without tags. They all use the tag for messages, on any lane.
+  if (round_tag.is_message && static_cast<std::size_t>(round_tag.lane) >= lanes_.size())
     lanes_.resize(static_cast<std::size_t>(round_tag.lane) + 1);
   MpiLane& lane = lanes_.at(static_cast<std::size_t>(round_tag.lane));
   if (!lane.idle()) throw round_rules::lane_is_busy(round_tag.lane);
@@ -80,11 +80,11 @@ void MpiTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   for (const ReceiveDescriptor& each : receives) in += count_parts(each.bytes);
   for (const SendDescriptor& each : sends) out += count_parts(each.bytes);
   lane.reserve(in, out);
-  lane.across = round_tag.is_exchange;
+  lane.across = round_tag.is_message;
   lane.turn = ++turns_;
   const TagLayout& tags = wire_->comm().tags();
-  lane.tag = round_tag.is_exchange ? tags.message(exchange_.channel_block().channel, round_tag.call_tag)
-                                   : tags.data(exchange_.channel_block().channel, round_tag.lane, round_tag.call_tag);
+  lane.tag = round_tag.is_message ? tags.message(exchange_.channel_block().channel, round_tag.call_tag)
+                                  : tags.data(exchange_.channel_block().channel, round_tag.lane, round_tag.call_tag);
   for (const ReceiveDescriptor& each : receives) {
     const Chunks chunks(each.bytes, chunk_);
     for (std::size_t i = 0; i < chunks.count(); ++i) {
@@ -112,7 +112,8 @@ std::optional<std::size_t> MpiTransport::arrived(const MpiLane& lane, int peer) 
   return wire_->arrived().next_bytes(on_wire(peer), tag_from(lane, peer));
 }
 
-// True if another round of an exchange with the same tag was posted earlier; that round takes the first message.
+// True if another round of a point-to-point message with the same tag was posted earlier; that round takes the first
+// message.
 bool MpiTransport::another_is_first(const MpiLane& lane, int peer) const {
   if (!lane.across) return false;
   return std::ranges::any_of(lanes_, [&](const MpiLane& other) {
@@ -262,7 +263,7 @@ void MpiTransport::give_up_remaining() {
                             "; MPI may use their memory at any time -> keep it as it is until the program ends"));
 }
 
-void MpiTransport::tell(int peer, Bytes bytes) {
+void MpiTransport::send_control(int peer, Bytes bytes) {
   if (peer == rank()) return own_words_.push_back(std::move(bytes));
   Bytes word = Writer().put(generation_).take();
   word.insert(word.end(), bytes.begin(), bytes.end());
@@ -271,17 +272,17 @@ void MpiTransport::tell(int peer, Bytes bytes) {
 }
 
 // Drops control messages of an earlier user of the channel.
-std::optional<Transport::SmallMessage> MpiTransport::hear() {
+std::optional<Transport::ReceivedControl> MpiTransport::receive_control() {
   if (!own_words_.empty()) {
     Bytes word = std::move(own_words_.front());
     own_words_.pop_front();
-    return SmallMessage{rank(), std::move(word)};
+    return ReceivedControl{rank(), std::move(word)};
   }
   while (auto word = exchange_.try_receive_any(MpiExchange::word_kind)) {
     Reader reader(word->bytes);
     if (reader.get<std::uint32_t>() != generation_) continue;
     word->bytes.erase(word->bytes.begin(), word->bytes.begin() + sizeof generation_);
-    return SmallMessage{word->source, std::move(word->bytes)};
+    return ReceivedControl{word->source, std::move(word->bytes)};
   }
   return std::nullopt;
 }
@@ -294,8 +295,8 @@ void MpiTransport::sleep(std::int64_t nanoseconds) {
 }
 
 // Pushes the last messages once more. MPI watches no members, so nothing has to be called off.
-void MpiTransport::leave(const Bytes& last_words) {
-  Transport::leave(last_words);
+void MpiTransport::leave(const Bytes& leave_message) {
+  Transport::leave(leave_message);
   if (!mpi_has_ended()) exchange_.flushed();
 }
 

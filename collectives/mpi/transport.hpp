@@ -35,7 +35,7 @@ class MpiTransport final : public Transport {
   int rank() const override { return exchange_.rank(); }
   int size() const override { return exchange_.size(); }
   int lanes() const override { return wire_->comm().tags().call_lanes(); }
-  std::uint32_t exchange_tags() const override {
+  std::uint32_t message_tags() const override {
     return 1U << static_cast<unsigned>(wire_->comm().tags().message_bits());
   }
   std::uint32_t generation() const override { return generation_; }
@@ -46,11 +46,11 @@ class MpiTransport final : public Transport {
   // Waits at most a second for messages under way, and logs a warning that lists the rest.
   bool abandon() override;
 
-  void tell(int peer, Bytes bytes) override;
-  std::optional<SmallMessage> hear() override;
+  void send_control(int peer, Bytes bytes) override;
+  std::optional<ReceivedControl> receive_control() override;
 
   void sleep(std::int64_t nanoseconds) override;
-  void leave(const Bytes& last_words) override;
+  void leave(const Bytes& leave_message) override;
 
  private:
   // Describes a message, or a part of a longer one.
@@ -64,7 +64,7 @@ class MpiTransport final : public Transport {
   struct MpiLane {
     int tag = 0;
     bool across = false;
-    std::uint64_t turn = 0;             // orders the rounds of exchanges
+    std::uint64_t turn = 0;             // orders the rounds of point-to-point messages
     std::vector<MessageChunk> awaited;  // in the order of posting
     // Holds the requests under way, and in `parts` their messages.
     std::vector<MPI_Request> requests;

@@ -84,9 +84,9 @@ std::string try_it(Transport& transport) {
   const int size = transport.size();
   if (size == 1) return {};
   try {
-    transport.tell((transport.rank() + 1) % size, to_bytes("here"));
+    transport.send_control((transport.rank() + 1) % size, to_bytes("here"));
     const auto begin = std::chrono::steady_clock::now();
-    while (!transport.hear()) {
+    while (!transport.receive_control()) {
       if (std::chrono::steady_clock::now() - begin > trying_takes)
         return text("rank ", (transport.rank() + size - 1) % size, " cannot connect to rank ", transport.rank());
       transport.sleep(1'000'000);

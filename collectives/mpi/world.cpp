@@ -36,9 +36,9 @@ CommunicatorOptions with_settings(const Session& session, CommunicatorOptions op
   options.nccl = session.settings().nccl();
   options.strict = options.strict || session.settings().strict();
   if (options.wire == WireFormat::as_is) options.wire = *parse_wire_format(session.settings().wire());
-  status::leave_in(session.settings().dump());
-  timeline::leave_in(session.settings().timeline());
-  status::tell_on(session.settings().signal(), session.log());
+  status::set_dump_folder(session.settings().dump());
+  timeline::set_folder(session.settings().timeline());
+  status::write_on_signal(session.settings().signal(), session.log());
   if (const auto path = session.settings().table()) {
     options.table = read_text_file(*path, most_text_bytes, "LOCKSTEP_TABLE");
     refuse_foreign_table(options.table, *path, session.topology());
@@ -71,7 +71,7 @@ std::unique_ptr<WorldAttachment> make_world(Session& session) {
 TransportMaker transport_of(Session& session) {
   const std::shared_ptr<SessionBackend>& backend = session.backend();
   if (backend) return [backend](Exchange& exchange) { return backend->transport(exchange); };
-  auto& kept = session.until_the_end();
+  auto& kept = session.kept_attachment();
   if (!kept) {
     const auto choice = or_tell(session.exchange(), [&] { return std::make_shared<TransportChoice>(session); });
     const bool speaks = session.rank() == 0;  // rank 0 logs for all
@@ -80,14 +80,14 @@ TransportMaker transport_of(Session& session) {
     if (const auto& network = choice->network(); network.bytes_per_us > 0) {
       session.set_network(network);
       if (speaks)
-        session.log().info(text("a small message takes ", std::lround(network.latency_us), " us between nodes",
-                                network.near_us > 0 ? text(", ", std::lround(network.near_us), " us within one") : "",
-                                "; ", std::lround(network.bytes_per_us), " MB go in a second",
-                                network.flow_bytes_per_us < worth * network.bytes_per_us
-                                    ? text(", ", std::lround(network.flow_bytes_per_us), " by one connection")
-                                    : "",
-                                "; there are ", std::lround(network.crowd),
-                                " members or other programs for each core"));
+        session.log().info(
+            text("a small message takes ", std::lround(network.latency_us), " us between nodes",
+                 network.node_latency_us > 0 ? text(", ", std::lround(network.node_latency_us), " us within one") : "",
+                 "; ", std::lround(network.bytes_per_us), " MB go in a second",
+                 network.flow_bytes_per_us < worth * network.bytes_per_us
+                     ? text(", ", std::lround(network.flow_bytes_per_us), " by one connection")
+                     : "",
+                 "; there are ", std::lround(network.crowd), " members or other programs for each core"));
     }
     kept = choice;
   }

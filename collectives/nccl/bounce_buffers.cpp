@@ -10,8 +10,8 @@ namespace {
 std::size_t output_bytes(const Spec& spec, int rank) {
   std::size_t count = spec.count;
   if (spec.collective == Collective::reduce_scatter_v || spec.collective == Collective::scatter_v)
-    count = spec.gives.count(rank);
-  if (cuts_output(spec.collective)) count = spec.takes.extent();
+    count = spec.input_blocks.count(rank);
+  if (cuts_output(spec.collective)) count = spec.output_blocks.extent();
   return count * spec.element_bytes;
 }
 
@@ -27,7 +27,7 @@ bool takes_same_memory(const Spec& spec, bool knows_both) {
     case Collective::reduce_scatter:
       return !is_composed(spec);
     default:
-      return is_exchange(spec.collective) && !is_rooted(spec.collective) && knows_both && !spec.in_place;
+      return is_sent_by_messages(spec.collective) && !is_rooted(spec.collective) && knows_both && !spec.in_place;
   }
 }
 
@@ -72,9 +72,9 @@ void BounceBuffers::copy_back(const NcclCall& changed) const {
   const Spec& spec = given_.spec;
   if (!cuts_output(spec.collective))
     return endpoint_.copy(given_.output, changed.output, output_bytes(spec, endpoint_.rank));
-  for (int i = 0; i < spec.takes.parts(); ++i) {
-    const std::size_t offset = spec.takes.offset(i) * spec.element_bytes;
-    endpoint_.copy(given_.output + offset, changed.output + offset, spec.takes.count(i) * spec.element_bytes);
+  for (int i = 0; i < spec.output_blocks.parts(); ++i) {
+    const std::size_t offset = spec.output_blocks.offset(i) * spec.element_bytes;
+    endpoint_.copy(given_.output + offset, changed.output + offset, spec.output_blocks.count(i) * spec.element_bytes);
   }
 }
 

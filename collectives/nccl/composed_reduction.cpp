@@ -30,7 +30,7 @@ std::size_t ComposedReduction::scratch_bytes(const NcclEndpoint& endpoint, const
 
 std::size_t ComposedReduction::offset(int block) const {
   if (each_ > 0) return std::min(static_cast<std::size_t>(block) * each_, call_.spec.count);
-  const lockstep::Blocks& cut = call_.spec.gives;
+  const lockstep::Blocks& cut = call_.spec.input_blocks;
   return block == cut.parts() ? cut.total() : cut.offset(block);
 }
 

@@ -54,8 +54,8 @@ inline std::size_t round_up(std::size_t bytes) { return (bytes + alignment - 1) 
 inline std::size_t input_bytes(const Spec& spec, int rank) {
   std::size_t count = spec.count;
   if (spec.collective == Collective::all_gather_v || spec.collective == Collective::gather_v)
-    count = spec.takes.count(rank);
-  if (cuts_input(spec.collective)) count = spec.gives.extent();
+    count = spec.output_blocks.count(rank);
+  if (cuts_input(spec.collective)) count = spec.input_blocks.extent();
   return count * spec.element_bytes;
 }
 
@@ -74,7 +74,7 @@ inline bool is_scan(const Spec& spec) {
 inline bool is_composed(const Spec& spec) { return lockstep::reduces(spec.collective) && !is_reduced_by_nccl(spec); }
 
 // True if ranks only send blocks to each other, as the specification cuts them.
-inline bool is_exchange(Collective collective) {
+inline bool is_sent_by_messages(Collective collective) {
   switch (collective) {
     case Collective::all_to_all:
     case Collective::all_gather_v:

@@ -41,7 +41,7 @@ void wait_for_end(gpu::StreamMark& last) noexcept {
 
 bool can_do(const Spec& spec, int members) {
   if (!lockstep::reduces(spec.collective)) {
-    return is_exchange(spec.collective) || spec.collective == Collective::all_gather ||
+    return is_sent_by_messages(spec.collective) || spec.collective == Collective::all_gather ||
            spec.collective == Collective::broadcast;
   }
   if (spec.op == ReduceOp::user) return true;  // combines two at a time, so any number of members will do
@@ -86,14 +86,14 @@ NcclCommunicator::~NcclCommunicator() {
     leave();
     return;
   }
-  constexpr auto patience = std::chrono::seconds(1);
+  constexpr auto timeout = std::chrono::seconds(1);
   std::promise<void> left;
   const std::future<void> done = left.get_future();
   std::thread([work = std::move(leave), all = std::move(left)]() mutable {
     work();
     all.set_value();
   }).detach();
-  done.wait_for(patience);
+  done.wait_for(timeout);
 }
 
 void NcclCommunicator::settle(const WaitFunction& wait_function) {

@@ -8,14 +8,14 @@ namespace lockstep::nccl {
 
 std::size_t bytes_to(const Spec& spec, int me, int to) {
   if (cuts_input(spec.collective))
-    return !is_rooted(spec.collective) || spec.root == me ? spec.gives.count(to) * spec.element_bytes : 0;
-  return !is_rooted(spec.collective) || to == spec.root ? spec.takes.count(me) * spec.element_bytes : 0;
+    return !is_rooted(spec.collective) || spec.root == me ? spec.input_blocks.count(to) * spec.element_bytes : 0;
+  return !is_rooted(spec.collective) || to == spec.root ? spec.output_blocks.count(me) * spec.element_bytes : 0;
 }
 
 std::size_t bytes_from(const Spec& spec, int me, int from) {
   if (cuts_output(spec.collective))
-    return !is_rooted(spec.collective) || spec.root == me ? spec.takes.count(from) * spec.element_bytes : 0;
-  return from == spec.root ? spec.gives.count(me) * spec.element_bytes : 0;
+    return !is_rooted(spec.collective) || spec.root == me ? spec.output_blocks.count(from) * spec.element_bytes : 0;
+  return from == spec.root ? spec.input_blocks.count(me) * spec.element_bytes : 0;
 }
 
 namespace {
@@ -44,7 +44,8 @@ void move(const NcclEndpoint& endpoint, const NcclCall& step) {
 }
 
 bool is_copied(const Spec& spec) {
-  return is_exchange(spec.collective) && spec.in_place && cuts_input(spec.collective) && cuts_output(spec.collective);
+  return is_sent_by_messages(spec.collective) && spec.in_place && cuts_input(spec.collective) &&
+         cuts_output(spec.collective);
 }
 
 // Reads from a copy if the call is in place. The rank's own block is copied, not sent.
@@ -54,7 +55,7 @@ void exchange(const NcclEndpoint& endpoint, const NcclCall& step, std::byte* scr
   const bool cuts_out = cuts_output(spec.collective);
   const std::byte* input = step.input;
   if (is_copied(spec)) {
-    endpoint.copy(scratch, input, spec.gives.extent() * spec.element_bytes);
+    endpoint.copy(scratch, input, spec.input_blocks.extent() * spec.element_bytes);
     input = scratch;
   }
   const auto block = [&](const lockstep::Blocks& blocks, int i, bool cut, auto* begin) {
@@ -64,11 +65,13 @@ void exchange(const NcclEndpoint& endpoint, const NcclCall& step, std::byte* scr
     const std::size_t out = bytes_to(spec, endpoint.rank, i);
     const std::size_t in = bytes_from(spec, endpoint.rank, i);
     if (i == endpoint.rank) {
-      if (in > 0) endpoint.copy(block(spec.takes, i, cuts_out, step.output), block(spec.gives, i, cuts_in, input), in);
+      if (in > 0)
+        endpoint.copy(block(spec.output_blocks, i, cuts_out, step.output), block(spec.input_blocks, i, cuts_in, input),
+                      in);
       continue;
     }
-    if (out > 0) endpoint.send(block(spec.gives, i, cuts_in, input), out, i);
-    if (in > 0) endpoint.receive(block(spec.takes, i, cuts_out, step.output), in, i);
+    if (out > 0) endpoint.send(block(spec.input_blocks, i, cuts_in, input), out, i);
+    if (in > 0) endpoint.receive(block(spec.output_blocks, i, cuts_out, step.output), in, i);
   }
 }
 
@@ -76,12 +79,12 @@ void exchange(const NcclEndpoint& endpoint, const NcclCall& step, std::byte* scr
 
 std::size_t scratch_bytes(const NcclEndpoint& endpoint, const NcclCall& call) {
   if (is_composed(call.spec)) return ComposedReduction::scratch_bytes(endpoint, call);
-  return is_copied(call.spec) ? round_up(call.spec.gives.extent() * call.spec.element_bytes) : 0;
+  return is_copied(call.spec) ? round_up(call.spec.input_blocks.extent() * call.spec.element_bytes) : 0;
 }
 
 void begin_plain(const NcclEndpoint& endpoint, const NcclCall& call, std::byte* scratch) {
   if (lockstep::reduces(call.spec.collective)) return reduce(endpoint, call);
-  if (is_exchange(call.spec.collective)) return exchange(endpoint, call, scratch);
+  if (is_sent_by_messages(call.spec.collective)) return exchange(endpoint, call, scratch);
   move(endpoint, call);
 }
 

@@ -16,14 +16,14 @@ AccessGate::~AccessGate() {
 }
 
 // Both sides write before they look, so one of them sees the other.
-bool AccessGate::begin_reaching() {
+bool AccessGate::begin_peer_access() {
   own_header().busy.store(1, std::memory_order_seq_cst);
   if (memory_.header().given_up.load(std::memory_order_seq_cst) == 0) return true;
-  end_reaching();
+  end_peer_access();
   return false;
 }
 
-void AccessGate::end_reaching() noexcept {
+void AccessGate::end_peer_access() noexcept {
   try {
     if (is_working()) return;
   } catch (const Error&) {
@@ -35,9 +35,9 @@ void AccessGate::end_reaching() noexcept {
 bool AccessGate::abandon() {
   memory_.header().given_up.store(1, std::memory_order_seq_cst);
   const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  gpus_.let_go_of_dead();  // also if only this member's streams wait for its events
-  for (end_reaching(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_reaching()) {
-    gpus_.let_go_of_dead();  // repeated: a dead process is gone only when the GPU has released its work
+  gpus_.release_waits_for_dead();  // also if only this member's streams wait for its events
+  for (end_peer_access(); is_on_gpu_ && std::chrono::steady_clock::now() < limit; end_peer_access()) {
+    gpus_.release_waits_for_dead();  // repeated: a dead process is gone only when the GPU has released its work
     ::usleep(100);
   }
   if (!is_on_gpu_) own_header().busy.store(0, std::memory_order_release);

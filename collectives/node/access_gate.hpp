@@ -21,10 +21,10 @@ class AccessGate {
 
   // Enclose every access of this member to the others' buffers. The first returns false if a member has given up and
   // may use its memory for something else; then nothing may be touched.
-  bool begin_reaching();
-  void end_reaching() noexcept;
+  bool begin_peer_access();
+  void end_peer_access() noexcept;
   // Records that this member has begun work on a GPU in the others' memory, and reaches there until it is done.
-  void reaches_on_gpu() { is_on_gpu_ = true; }
+  void note_gpu_access() { is_on_gpu_ = true; }
   // True if such work is still under way. Throws Error device if it failed.
   bool is_working() {
     is_on_gpu_ = is_on_gpu_ && gpus_.may_be_working();
@@ -33,10 +33,10 @@ class AccessGate {
   // Ends this member's work on GPUs for another member that has given up and waits for it. Call it again and again: a
   // call in a stream is over long before its work on the GPU.
   void end_if_given_up() {
-    if (is_on_gpu_ && somebody_gave_up()) end_reaching();
+    if (is_on_gpu_ && was_given_up()) end_peer_access();
   }
   // True if a member has given up this room after a failure.
-  bool somebody_gave_up() const { return memory_.header().given_up.load(std::memory_order_relaxed) != 0; }
+  bool was_given_up() const { return memory_.header().given_up.load(std::memory_order_relaxed) != 0; }
   // Gives the room up after a failure, so that no member begins to reach any more. Waits at most a second for those
   // that have begun. Returns false if one did not end; then no buffer that others reach may be freed.
   bool abandon();

@@ -8,7 +8,7 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/device_backend.hpp"
-#include "collectives/node/gpu_path.hpp"
+#include "collectives/node/gpu_benefit.hpp"
 
 namespace lockstep::node {
 namespace {
@@ -32,7 +32,7 @@ bool finds_places(const CallContext& call) { return call.members() > 1 && has_kn
 
 bool reaches_gpus(Room& room) {
   return room.gpus().shared() != nullptr ||
-         (!room.gpus().is_of_host() && room.buffers().is_one_process() && gpu::backend() != nullptr);
+         (!room.gpus().is_host_only() && room.buffers().is_one_process() && gpu::backend() != nullptr);
 }
 
 // Asking costs a step. So it depends on the size, and on GPUs also on earlier calls of the kind; all members get the
@@ -50,18 +50,19 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
     // A call asks if one of the last few of its kind found data on a GPU. Otherwise it asks once in a while, or if that
     // costs little.
     constexpr StepNumber once_in = 31;
-    const bool is_due = gpus->queries().were_found(kind_of(call)) || (call.room->ring().last() + 1) % once_in == 0;
-    const std::size_t from = gpus->queries().is_worth_asking() ? gpu_asked_from : gpu_asked_rarely_from;
+    const bool is_due =
+        gpus->queries().is_likely_on_gpu(kind_of(call)) || (call.room->ring().last() + 1) % once_in == 0;
+    const std::size_t from = gpus->queries().should_query_often() ? min_gpu_query_bytes : min_rare_gpu_query_bytes;
     if (largest_block(call.spec()) >= (is_due ? 1 : from)) return true;
   }
   const std::size_t from =
-      could_be_on_gpus ? std::min(call.tuning.direct_from, gpu_asked_from) : call.tuning.direct_from;
+      could_be_on_gpus ? std::min(call.tuning.direct_from, min_gpu_query_bytes) : call.tuning.direct_from;
   return address_queries != AddressQueries::none && largest_block(call.spec()) / times >= from;
 }
 
 bool may_read_processes(const CallContext& call) {
   return call.room->buffers().reader().works() && !reduces(call.collective()) && finds_places(call) &&
-         largest_block(call.spec()) >= call.tuning.across_from;
+         largest_block(call.spec()) >= call.tuning.process_read_from;
 }
 
 void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes) {
@@ -103,7 +104,7 @@ bool AddressForm::fill() {
 
 void AddressForm::end_step() {
   outcome_ = decide();
-  goes_on();
+  next_step();
   set_phase(FormPhase::done);
 }
 
@@ -121,14 +122,14 @@ AddressOutcome AddressForm::decide() {
     peers_->concerns_gpus |= some_is_on_gpu || theirs.waits != 0;
   }
   const bool are_found = find_buffers(some_output_is_on_gpu);
-  if (gpus != nullptr) gpus->queries().note(some_is_on_gpu, kind_of(all));
+  if (gpus != nullptr) gpus->queries().count_query(some_is_on_gpu, kind_of(all));
   if (are_found && (!reduces(all.collective()) || can_reduce_on_gpu())) {
     if (reduces(all.collective())) peers_->common_device = device_of(peers_->announced_by(all.spec().root).output);
-    const bool is_known = !peers_->is_mapped || (gpus->agreement().is_proven() &&
-                                                 (!peers_->all_have_events() || gpus->agreement().knows_of_events()));
-    return is_known ? AddressOutcome::direct : AddressOutcome::proof;
+    const bool is_known = !peers_->is_mapped || (gpus->agreement().has_mapped() &&
+                                                 (!peers_->all_have_events() || gpus->agreement().has_tested_events()));
+    return is_known ? AddressOutcome::direct : AddressOutcome::mapping_test;
   }
-  if (gpus != nullptr && some_is_on_gpu) gpus->agreement().leave_unproven();
+  if (gpus != nullptr && some_is_on_gpu) gpus->agreement().leave_untested();
   return AddressOutcome::slots;
 }
 

@@ -3,7 +3,7 @@
 // write there, or go by slots.
 #pragma once
 
-#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/in_node_form.hpp"
 #include "collectives/node/stream_order.hpp"
 
 namespace lockstep::node {
@@ -11,7 +11,7 @@ namespace lockstep::node {
 // Names the way on which all members have decided.
 enum class AddressOutcome : std::uint8_t {
   slots,
-  proof,  // all buffers can be reached if members can map each other's memory on GPUs, which they have to try
+  mapping_test,  // all buffers can be reached if members can map each other's memory on GPUs, which they have to try
   direct
 };
 
@@ -24,7 +24,7 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
 bool may_read_processes(const CallContext& call);
 
 // Runs this step, and fills in the peers' buffers.
-class AddressForm final : public ExchangeForm {
+class AddressForm final : public InNodeForm {
  public:
   // `order` is null if the call concerns no GPU of this member. `reads_processes`: see may_read_processes().
   void begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes);

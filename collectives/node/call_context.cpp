@@ -18,7 +18,8 @@ std::size_t largest_block(const Spec& spec) {
   const bool cuts_in = cuts_input(spec.collective);
   const bool cuts_out = cuts_output(spec.collective);
   if (!cuts_in && !cuts_out) return spec.count * spec.element_bytes;
-  return std::max(cuts_in ? spec.gives.largest() : 0, cuts_out ? spec.takes.largest() : 0) * spec.element_bytes;
+  return std::max(cuts_in ? spec.input_blocks.largest() : 0, cuts_out ? spec.output_blocks.largest() : 0) *
+         spec.element_bytes;
 }
 
 void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_call) {
@@ -32,19 +33,20 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   receives = collective() != Collective::barrier && (!only_root_receives(collective()) || is_root());
   // In place, the lines have already been read.
   const bool streams = !spec().in_place && plan().output_count * element() >=
-                                               (reduces(collective()) ? tuning.stream_from : tuning.drain_from);
+                                               (reduces(collective()) ? tuning.stream_from : tuning.stream_moved_from);
   copy_to_output = streams ? stream_bytes : copy_bytes;
 }
 
 ByteRange CallContext::input_for(int member) const {
-  if (has_block_for_each) return {spec().gives.offset(member) * element(), spec().gives.count(member) * element()};
-  return cuts_output(collective()) ? ByteRange{0, spec().takes.count(me()) * element()} : common();
+  if (has_block_for_each)
+    return {spec().input_blocks.offset(member) * element(), spec().input_blocks.count(member) * element()};
+  return cuts_output(collective()) ? ByteRange{0, spec().output_blocks.count(me()) * element()} : common();
 }
 
 ByteRange CallContext::output_from(int member) const {
   if (cuts_output(collective()))
-    return {spec().takes.offset(member) * element(), spec().takes.count(member) * element()};
-  return has_block_for_each ? ByteRange{0, spec().gives.count(me()) * element()} : common();
+    return {spec().output_blocks.offset(member) * element(), spec().output_blocks.count(member) * element()};
+  return has_block_for_each ? ByteRange{0, spec().input_blocks.count(me()) * element()} : common();
 }
 
 ByteRange CallContext::share(std::size_t bytes, int member) const {

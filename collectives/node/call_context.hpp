@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the facts of one member's call in a room that all forms of exchange share, and the rules of collectives that
+// Holds the facts of one member's call in a room that all forms share, and the rules of collectives that
 // need no more than the collective.
 #pragma once
 
@@ -79,7 +79,7 @@ struct CallContext {
   OwnBlock own_block() const;
   // Copies to my output, and counts the bytes.
   void write_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
-    room->has_moved(bytes);
+    room->add_copied_bytes(bytes);
     copy_to_output(to, from, bytes);
   }
 };

@@ -13,7 +13,7 @@ namespace {
 class ReachScope {
  public:
   explicit ReachScope(Room& room) : room_(room) {}
-  ~ReachScope() { room_.access().end_reaching(); }
+  ~ReachScope() { room_.access().end_peer_access(); }
   ReachScope(const ReachScope&) = delete;
   ReachScope& operator=(const ReachScope&) = delete;
 
@@ -23,7 +23,7 @@ class ReachScope {
 
 }  // namespace
 
-void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const ExchangeForm& before) {
+void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const InNodeForm& before) {
   peers_ = &peers;
   begin_steps(call, before.first(), before.step());
   set_steps(step() + 1);
@@ -33,7 +33,7 @@ void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const Exchan
 // Returns false while a member has given up, until this one hears of it.
 bool DirectForm::reach() {
   const CallContext& all = call();
-  if (!all.room->access().begin_reaching()) return false;
+  if (!all.room->access().begin_peer_access()) return false;
   {
     const ReachScope reaching(*all.room);
     if (!work()) return false;
@@ -46,7 +46,7 @@ bool DirectForm::reach() {
 }
 
 void DirectForm::end_step() {
-  goes_on();
+  next_step();
   set_phase(FormPhase::done);
 }
 
@@ -61,7 +61,7 @@ bool DirectForm::reduce() {
   std::byte* const to = all.has_block_for_each ? all.output : peers_->outputs[taker] + mine.offset;
   block_.resize(streams ? block + cache_line : 0);
   for (std::size_t at = 0; at < mine.bytes; at += block) {
-    if (all.room->access().somebody_gave_up()) return false;
+    if (all.room->access().was_given_up()) return false;
     const std::size_t bytes = std::min(block, mine.bytes - at);
     for (std::size_t member = 0; member < peers_->inputs.size(); ++member)
       all.sources[member] = peers_->inputs[member] + mine.offset + at;
@@ -100,10 +100,10 @@ bool DirectForm::copy_from(int member, std::size_t at_once) {
       all.has_block_for_each ? static_cast<std::size_t>(all.me()) * all.spec().count * all.element() : 0;
   const ByteRange to = all.output_from(member);
   for (std::size_t at = 0; at < to.bytes; at += at_once) {
-    if (all.room->access().somebody_gave_up()) return false;
+    if (all.room->access().was_given_up()) return false;
     const std::size_t bytes = std::min(at_once, to.bytes - at);
     std::byte* const target = all.output + to.offset + at;
-    all.room->has_moved(bytes);
+    all.room->add_copied_bytes(bytes);
     if (remote_input != 0)
       all.room->buffers().reader().read(member, target, remote_input + skip + at, bytes);
     else

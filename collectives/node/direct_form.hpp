@@ -5,16 +5,16 @@
 
 #include <vector>
 
-#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/in_node_form.hpp"
 #include "collectives/node/peer_buffers.hpp"
 
 namespace lockstep::node {
 
 // Runs calls on the host, and reads in other processes by the system's copy. Forms for GPUs replace parts of it.
-class DirectForm : public ExchangeForm {
+class DirectForm : public InNodeForm {
  public:
   // Goes on with the steps of `before`, which found the buffers.
-  void begin(CallContext& call, const PeerBuffers& peers, const ExchangeForm& before);
+  void begin(CallContext& call, const PeerBuffers& peers, const InNodeForm& before);
 
  protected:
   bool fill() override { return reach(); }
@@ -24,7 +24,7 @@ class DirectForm : public ExchangeForm {
   // Copies into my output, from the memory of this GPU or of the host (-1).
   virtual void read(std::byte* to, const std::byte* from, int device, std::size_t bytes);
   // Returns the members that one which only receives waits for in the end.
-  virtual InputNeed need_of_receivers() const { return InputNeed::nobody; }
+  virtual InputNeed need_of_receivers() const { return InputNeed::none; }
 
   bool reach();
   // Combines my share and writes it to all outputs, or combines my block of a reduce_scatter.

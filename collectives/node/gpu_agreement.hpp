@@ -18,9 +18,9 @@ class GpuAgreement {
   // two calls the answer is the same on all members.
   bool can_map() const { return memory_ != ProofState::refused; }
   // True after all members have mapped each other's memory once.
-  bool is_proven() const { return memory_ == ProofState::proven; }
+  bool has_mapped() const { return memory_ == ProofState::proven; }
   // Records that all members can map, and the costs on which they agreed.
-  void conclude(const gpu::DeviceCosts& costs) {
+  void set_costs(const gpu::DeviceCosts& costs) {
     costs_ = costs;
     memory_ = ProofState::proven;
   }
@@ -29,20 +29,20 @@ class GpuAgreement {
   // Returns the measured costs, the same on all members; zeros until conclude().
   const gpu::DeviceCosts& costs() const { return costs_; }
   // True if a call found data on a GPU and still went by the host, so that no mapping has been tried.
-  bool was_left_unproven() const { return was_left_unproven_; }
-  void leave_unproven() { was_left_unproven_ = was_left_unproven_ || !is_proven(); }
+  bool was_left_untested() const { return was_left_untested_; }
+  void leave_untested() { was_left_untested_ = was_left_untested_ || !has_mapped(); }
   // True if members have tried to open each other's events, and if all succeeded. With events the GPUs wait for each
   // other; without them the hosts keep the order.
-  bool knows_of_events() const { return events_ != ProofState::untried; }
+  bool has_tested_events() const { return events_ != ProofState::untried; }
   bool can_use_events() const { return events_ == ProofState::proven; }
-  void conclude_events(bool all_could) { events_ = all_could ? ProofState::proven : ProofState::refused; }
+  void set_events_work(bool all_could) { events_ = all_could ? ProofState::proven : ProofState::refused; }
 
  private:
   enum class ProofState : std::uint8_t { untried, proven, refused };
 
   ProofState memory_ = ProofState::untried;
   ProofState events_ = ProofState::untried;
-  bool was_left_unproven_ = false;
+  bool was_left_untested_ = false;
   gpu::DeviceCosts costs_;
 };
 
@@ -50,10 +50,10 @@ class GpuAgreement {
 class GpuQueryHistory {
  public:
   // False if the last few questions found none.
-  bool is_worth_asking() const { return in_vain_ < most_in_vain; }
+  bool should_query_often() const { return in_vain_ < most_in_vain; }
   // True if one of the last few questions by calls of this kind found one. Between such calls a program may make many
   // others, so each kind is counted on its own.
-  bool were_found(std::size_t kind) const { return still_asked_[kind % kinds] > 0; }
+  bool is_likely_on_gpu(std::size_t kind) const { return still_asked_[kind % kinds] > 0; }
   // Records the answer to one question by a call of this kind.
   void note(bool found, std::size_t kind) {
     in_vain_ = found ? 0 : in_vain_ + 1;

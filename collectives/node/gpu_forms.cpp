@@ -77,7 +77,7 @@ void map_buffers(const CallContext& call, PeerBuffers& peers, bool everything) {
   }
 }
 
-void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before) {
+void MappingTest::begin(CallContext& call, PeerBuffers& peers, StreamOrder& order, const InNodeForm& before) {
   peers_ = &peers;
   is_measuring_ = could_map_ = could_open_ = false;
   begin_steps(call, before.first(), before.step());
@@ -101,7 +101,7 @@ void MappingProof::begin(CallContext& call, PeerBuffers& peers, StreamOrder& ord
   }
 }
 
-bool MappingProof::fill() {
+bool MappingTest::fill() {
   std::byte* const to = call().room->ring().my_next_line().payload;
   if (is_measuring_) {
     const gpu::DeviceCosts costs = measure();
@@ -113,14 +113,14 @@ bool MappingProof::fill() {
   return true;
 }
 
-void MappingProof::end_step() {
+void MappingTest::end_step() {
   if (is_measuring_)
     end_measuring();
   else
     end_trying();
 }
 
-void MappingProof::end_trying() {
+void MappingTest::end_trying() {
   bool all_map = true;
   bool all_open = true;
   for (int member = 0; member < call().members(); ++member) {
@@ -131,36 +131,36 @@ void MappingProof::end_trying() {
   }
   could_map_ = all_map;
   Gpus& gpus = *call().room->gpus().shared();
-  if (peers_->all_have_events()) gpus.agreement().conclude_events(all_open);
+  if (peers_->all_have_events()) gpus.agreement().set_events_work(all_open);
   if (!all_map) {
     gpus.refuse_to_map();
-    gpus.mappings().unmap_what_was_let_go(call().call->stream.has_value());
-    return end_proof();
+    gpus.mappings().unmap_freed(call().call->stream.has_value());
+    return end_test();
   }
-  if (gpus.agreement().is_proven()) return end_proof();
+  if (gpus.agreement().has_mapped()) return end_test();
   is_measuring_ = true;
   set_steps(steps() + 1);
-  goes_on();
+  next_step();
 }
 
 // Runs when all have mapped, and wait. Handles that are needed later still lie in slots of the first step. Before their
 // owners go on, they wait for the members that read from them.
-void MappingProof::end_measuring() {
+void MappingTest::end_measuring() {
   gpu::DeviceCosts costs;
   std::memcpy(&costs, call().room->ring().line(0, at_step(step())).payload, sizeof costs);
   call().room->gpus().shared()->agreement().conclude(costs);
-  end_proof();
+  end_test();
 }
 
 // One member measures while the others wait; processes that use one GPU at the same time would measure how it takes
 // turns.
-gpu::DeviceCosts MappingProof::measure() const {
+gpu::DeviceCosts MappingTest::measure() const {
   const int mine = std::max(call().devices.input, call().devices.output);
   if (call().me() != 0) return {};
   return gpu::backend()->costs(mine >= 0 ? mine : call().room->gpus().shared()->device_of(0));
 }
 
-void GpuDirectForm::begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before) {
+void GpuDirectForm::begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const InNodeForm& before) {
   DirectForm::begin(call, peers, before);
   order_ = &order;
   is_catching_up_ = false;
@@ -174,7 +174,7 @@ bool GpuDirectForm::fill() { return is_catching_up_ ? order_->is_caught_up() : r
 void GpuDirectForm::end_step() {
   if (!is_catching_up_) return DirectForm::end_step();
   is_catching_up_ = false;
-  goes_on();
+  next_step();
 }
 
 bool GpuDirectForm::work() {
@@ -190,7 +190,7 @@ void GpuDirectForm::read(std::byte* to, const std::byte* from, int device, std::
   gpu::backend()->copy(device, {to, 0}, {const_cast<std::byte*>(from), 0}, bytes, 1);
 }
 
-void GpuEventForm::begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before) {
+void GpuEventForm::begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const InNodeForm& before) {
   DirectForm::begin(call, peers, before);
   order_ = &order;
   order.forget_peers(call.members());
@@ -225,7 +225,7 @@ void GpuEventForm::read(std::byte* to, const std::byte* from, int /*device*/, st
 }
 
 void GpuEventForm::end_step() {
-  goes_on();
+  next_step();
   order_->queue_end();
   set_phase(FormPhase::ending);
 }

@@ -17,11 +17,11 @@ void map_buffers(const CallContext& call, PeerBuffers& peers, bool everything);
 
 // Lets members try, the first time, if they can map each other's memory and open each other's events, and agree on the
 // costs of work on their GPUs. If one member fails, none maps; the same holds for events.
-class MappingProof final : public ExchangeForm {
+class MappingTest final : public InNodeForm {
  public:
-  void begin(CallContext& call, PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before);
+  void begin(CallContext& call, PeerBuffers& peers, StreamOrder& order, const InNodeForm& before);
   // True if all members can map, so that the call may go on with the buffers; else it goes by slots.
-  bool is_proven() const { return could_map_; }
+  bool can_map() const { return could_map_; }
 
  private:
   // Is a member's report after it tried to map the others' memory and to open their events.
@@ -36,8 +36,8 @@ class MappingProof final : public ExchangeForm {
   void end_trying();
   void end_measuring();
   gpu::DeviceCosts measure() const;
-  void end_proof() {
-    goes_on();
+  void end_test() {
+    next_step();
     set_phase(FormPhase::done);
   }
 
@@ -50,7 +50,7 @@ class MappingProof final : public ExchangeForm {
 // Works on GPUs while the hosts keep the order: each waits for its own streams, and then all meet once more.
 class GpuDirectForm final : public DirectForm {
  public:
-  void begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before);
+  void begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const InNodeForm& before);
 
  private:
   bool fill() override;
@@ -66,7 +66,7 @@ class GpuDirectForm final : public DirectForm {
 // queued in the streams.
 class GpuEventForm final : public DirectForm {
  public:
-  void begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const ExchangeForm& before);
+  void begin(CallContext& call, const PeerBuffers& peers, StreamOrder& order, const InNodeForm& before);
 
  private:
   void end_step() override;
@@ -84,7 +84,7 @@ class GpuEventForm final : public DirectForm {
 struct GpuForms {
   StreamOrder order;
   SlotCopies copies;
-  MappingProof proof;
+  MappingTest mapping_test;
   GpuDirectForm direct;
   GpuEventForm by_events;
 };

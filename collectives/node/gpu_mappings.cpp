@@ -13,7 +13,7 @@ GpuMappings::~GpuMappings() {
   for (const Mapping& each : unmap_later_) unmap(each);
 }
 
-void GpuMappings::unmap_what_was_let_go(bool is_in_stream) {
+void GpuMappings::unmap_freed(bool is_in_stream) {
   constexpr std::size_t most = 64;
   if (unmap_later_.empty() || (is_in_stream && unmap_later_.size() < most)) return;
   if (events_ != nullptr && events_->is_working()) return;
@@ -22,45 +22,45 @@ void GpuMappings::unmap_what_was_let_go(bool is_in_stream) {
 }
 
 // Drops mappings of memory that its owner has freed, so that the memory does not stay in use.
-void GpuMappings::forget(std::uint64_t process, const gpu::IpcMemoryHandle& card) {
+void GpuMappings::forget(std::uint64_t process, const gpu::IpcMemoryHandle& handle) {
   std::erase_if(mappings_, [&](const Mapping& each) {
-    const bool is_gone = each.process == process && std::ranges::count(card.gone, each.number) > 0;
+    const bool is_gone = each.process == process && std::ranges::count(handle.gone, each.number) > 0;
     if (is_gone) unmap_later_.push_back(each);
     return is_gone;
   });
 }
 
 // Maps the allocation on that GPU, or on the owner's.
-GpuMappings::Mapping GpuMappings::map(const gpu::IpcMemoryHandle& card, int device, int theirs) {
+GpuMappings::Mapping GpuMappings::map(const gpu::IpcMemoryHandle& handle, int device, int theirs) {
   try {
-    return {.device = device, .here = backend_.map(device, card)};
+    return {.device = device, .here = backend_.map(device, handle)};
   } catch (const Error&) {
     if (device == theirs) throw;
-    return {.device = theirs, .here = backend_.map(theirs, card)};
+    return {.device = theirs, .here = backend_.map(theirs, handle)};
   }
 }
 
-std::byte* GpuMappings::find(std::uint64_t process, const gpu::IpcMemoryHandle& card, int device, int theirs,
+std::byte* GpuMappings::find(std::uint64_t process, const gpu::IpcMemoryHandle& handle, int device, int theirs,
                              bool may_map_there) {
   ++uses_;
   const auto is_it = [&](const Mapping& each) {
-    return each.process == process && each.number == card.number &&
+    return each.process == process && each.number == handle.number &&
            (each.device == device || (may_map_there && each.device == theirs));
   };
   if (const auto known = std::ranges::find_if(mappings_, is_it); known != mappings_.end()) {
     known->used = uses_;
     return known->here;
   }
-  forget(process, card);
+  forget(process, handle);
   if (mappings_.size() >= most_) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
     unmap_later_.push_back(*oldest);
     mappings_.erase(oldest);
   }
   mappings_.reserve(mappings_.size() + 1);
-  Mapping mapping = map(card, device, may_map_there ? theirs : device);
+  Mapping mapping = map(handle, device, may_map_there ? theirs : device);
   mapping.process = process;
-  mapping.number = card.number;
+  mapping.number = handle.number;
   mapping.used = uses_;
   mappings_.push_back(mapping);
   return mapping.here;

@@ -22,16 +22,17 @@ class GpuMappings {
 
   // Returns the address of another process's allocation on `device` of this process, or, if `may_map_there`, on
   // `theirs`, the GPU that holds it. Throws Error device if neither can map it.
-  std::byte* find(std::uint64_t process, const gpu::IpcMemoryHandle& card, int device, int theirs, bool may_map_there);
-  // Drops all mappings at the next unmap_what_was_let_go().
+  std::byte* find(std::uint64_t process, const gpu::IpcMemoryHandle& handle, int device, int theirs,
+                  bool may_map_there);
+  // Drops all mappings at the next unmap_freed().
   void let_go();
   // Unmaps memory that its owner has freed, unless work is under way that may use it. CUDA then waits for everything
   // that this process runs on the GPU. A call in a stream may be held back, so it unmaps only when many mappings have
   // piled up.
-  void unmap_what_was_let_go(bool is_in_stream);
+  void unmap_freed(bool is_in_stream);
   // Sets the events that tell if work under way still uses the mappings. The caller keeps them alive as long as this
   // object works.
-  void use_with(const GpuEvents& events) { events_ = &events; }
+  void set_events(const GpuEvents& events) { events_ = &events; }
 
  private:
   static constexpr std::size_t most_mapped = 64;
@@ -45,8 +46,8 @@ class GpuMappings {
   };
 
   void unmap(const Mapping& mapping) noexcept { backend_.unmap(mapping.device, mapping.here); }
-  void forget(std::uint64_t process, const gpu::IpcMemoryHandle& card);
-  Mapping map(const gpu::IpcMemoryHandle& card, int device, int theirs);
+  void forget(std::uint64_t process, const gpu::IpcMemoryHandle& handle);
+  Mapping map(const gpu::IpcMemoryHandle& handle, int device, int theirs);
 
   gpu::DeviceBackend& backend_;
   std::size_t most_;

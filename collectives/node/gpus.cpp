@@ -45,24 +45,24 @@ int Gpus::number_of(int device) const {
   return found == devices_.end() ? unknown : static_cast<int>(found - devices_.begin());
 }
 
-BufferAddress Gpus::show(const void* data, int device, gpu::IpcMemoryHandle& card) const {
+BufferAddress Gpus::export_address(const void* data, int device, gpu::IpcMemoryHandle& handle) const {
   BufferAddress place;
   place.device = number_of(device);
   if (place.device == unknown || !agreement_.can_map()) return place;
   const auto found = backend_.show(data);
   if (!found) return place;
-  card = *found;
+  handle = *found;
   place.memory = BufferAddress::mapped;
-  place.offset = reinterpret_cast<std::uintptr_t>(data) - card.base;
+  place.offset = reinterpret_cast<std::uintptr_t>(data) - handle.base;
   return place;
 }
 
-std::byte* Gpus::reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& card, int device,
+std::byte* Gpus::reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& handle, int device,
                        bool is_copied) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-  if (is_here(member)) return reinterpret_cast<std::byte*>(card.base + place.offset);
+  if (is_here(member)) return reinterpret_cast<std::byte*>(handle.base + place.offset);
   const int theirs = device_of(static_cast<int>(place.device));
-  return mappings_.find(processes_[static_cast<std::size_t>(member)], card, device < 0 ? theirs : device, theirs,
+  return mappings_.find(processes_[static_cast<std::size_t>(member)], handle, device < 0 ? theirs : device, theirs,
                         is_copied) +
          place.offset;
 }
@@ -72,13 +72,13 @@ void Gpus::refuse_to_map() {
   mappings_.let_go();
 }
 
-gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& card, int number) {
-  std::unique_ptr<gpu::DeviceEvent>& known = opened_[{processes_[static_cast<std::size_t>(member)], card.number}];
-  if (known == nullptr) known = backend_.open(device_of(number), card);
+gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& handle, int number) {
+  std::unique_ptr<gpu::DeviceEvent>& known = opened_[{processes_[static_cast<std::size_t>(member)], handle.number}];
+  if (known == nullptr) known = backend_.open(device_of(number), handle);
   return *known;
 }
 
-void Gpus::let_go_of(int member) {
+void Gpus::release_waits_for(int member) {
   for (const auto& [key, event] : opened_) {
     // Null: the event could not be opened.
     if (event != nullptr && key.first == processes_[static_cast<std::size_t>(member)]) event->let_go();

@@ -63,23 +63,23 @@ class Gpus {
   GpuQueryHistory& queries() { return queries_; }
   FailureReason& failure() { return failure_; }
   GpuMappings& mappings() { return mappings_; }
-  // Records that some member cannot map. All mappings are dropped at the next GpuMappings::unmap_what_was_let_go().
+  // Records that some member cannot map. All mappings are dropped at the next GpuMappings::unmap_freed().
   void refuse_to_map();
 
-  // Returns the address of this member's data for the others, and fills `card` with the handle of their allocation. The
-  // address has memory 0 if others cannot map it.
-  BufferAddress show(const void* data, int device, gpu::IpcMemoryHandle& card) const;
+  // Returns the address of this member's data for the others, and fills `handle` with the handle of their allocation.
+  // The address has memory 0 if others cannot map it.
+  BufferAddress export_address(const void* data, int device, gpu::IpcMemoryHandle& handle) const;
   // Returns the address at which `device` of this process reaches another member's data; a negative `device` (the host)
   // stands for the GPU that holds them. Copies may also use a mapping on that GPU, since the two GPUs may have no
   // access to each other (`is_copied`). The mapping stays owned by mappings(). Throws Error device if neither can map
   // it.
-  std::byte* reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& card, int device,
+  std::byte* reach(int member, const BufferAddress& place, const gpu::IpcMemoryHandle& handle, int device,
                    bool is_copied);
   // Returns another process's event on the GPU with this number. This object owns the event. Throws Error device if it
   // cannot be opened.
-  gpu::DeviceEvent& open(int member, const gpu::IpcEventHandle& card, int number);
+  gpu::DeviceEvent& open(int member, const gpu::IpcEventHandle& handle, int number);
   // Releases all waits here for the events of a member that has died.
-  void let_go_of(int member);
+  void release_waits_for(int member);
 
  private:
   Gpus(std::size_t me, std::vector<std::uint64_t> processes, std::vector<int> devices);

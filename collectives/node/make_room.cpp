@@ -41,9 +41,9 @@ TuningCache& tuning_cache() {
 std::vector<Tuning> find_tunings(const std::string& key) {
   const std::lock_guard lock(tuning_cache().mutex);
   if (const auto found = tuning_cache().by_key.find(key); found != tuning_cache().by_key.end())
-    return std::vector<Tuning>(enough, found->second);
+    return std::vector<Tuning>(measurements_needed, found->second);
   std::vector<Tuning> read = read_tunings(key);
-  if (read.size() >= enough) tuning_cache().by_key[key] = middle_of(read);
+  if (read.size() >= measurements_needed) tuning_cache().by_key[key] = median_of(read);
   return read;
 }
 
@@ -56,22 +56,22 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
 void tune(Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more members would take too long for the gain
   const int members = room.size();
-  const double patience = std::chrono::duration<double>(exchange.patience().limit).count();
-  const WaitLimit waiting{patience > 0 ? patience : 1e9, [&exchange] { return exchange.known_loss(); }};
+  const double timeout = std::chrono::duration<double>(exchange.wait_limits().limit).count();
+  const WaitLimit waiting{timeout > 0 ? timeout : 1e9, [&exchange] { return exchange.known_loss(); }};
   const bool counts = !crowded && members > 1 && members <= few;
   const double apart = counts ? step_nanoseconds(room, waiting) : 0;
   const std::string key = tuning_key(members, room.buffers().is_one_process(), crowded, apart);
   std::vector<Tuning> told;
   if (exchange.rank() == 0) {
     told = find_tunings(key);
-    if (told.empty() && members > few) told.assign(enough, guessed_tuning(members));
+    if (told.empty() && members > few) told.assign(measurements_needed, guessed_tuning(members));
   }
-  told = of_first(room, std::move(told), waiting);
-  if (told.size() >= enough) return room.set_tuning(middle_of(told));
+  told = broadcast_tunings(room, std::move(told), waiting);
+  if (told.size() >= measurements_needed) return room.set_tuning(median_of(told));
   told.push_back(measured_tuning(room, crowded, waiting));
-  room.set_tuning(middle_of(told));
+  room.set_tuning(median_of(told));
   if (exchange.rank() != 0) return;
-  keep_tunings(told, key);
+  store_tunings(told, key);
   const std::lock_guard lock(tuning_cache().mutex);
   tuning_cache().by_key[key] = room.tuning();
 }

@@ -30,7 +30,7 @@ class TuningProbe {
   TuningProbe(Room& room, bool crowded, const WaitLimit& waiting, std::size_t most = largest)
       : room_(room),
         crowded_(crowded),
-        looks_(crowded ? PollLimits{0, 64} : PollLimits{1000, 0}),
+        poll_limits_(crowded ? PollLimits{0, 64} : PollLimits{1000, 0}),
         // A member that shares a core begins when it gets one; many calls together make that delay small.
         in_a_row_(crowded ? 512U << 10U : 256U << 10U),
         waiting_(waiting),
@@ -48,7 +48,7 @@ class TuningProbe {
     Plan plan = plan_of(bytes / sizeof(float), DataType::f32, ReduceOp::sum);
     plan.spec.collective = collective;
     if (collective == Collective::broadcast) return times(plan, bytes, tunings);
-    plan.spec.takes = Blocks::even(plan.spec.count, room_.size());
+    plan.spec.output_blocks = Blocks::even(plan.spec.count, room_.size());
     plan.output_count = n * plan.spec.count;
     if (out_.size() < n * bytes) out_.resize(n * bytes);
     return times(plan, n * bytes, tunings);
@@ -134,7 +134,7 @@ class TuningProbe {
                 room_.buffers().queries());
     const auto begin = Clock::now();
     for (unsigned turns = 1; !work_.is_done(); ++turns) {
-      if (work_.advance(looks_)) continue;
+      if (work_.advance(poll_limits_)) continue;
       ::sched_yield();  // another process may need this core, even if cores are not shared
       look_at_others(turns, Clock::now() - begin);
     }
@@ -155,7 +155,7 @@ class TuningProbe {
 
   Room& room_;
   bool crowded_;  // calls take longer, so there is less time
-  PollLimits looks_;
+  PollLimits poll_limits_;
   std::size_t in_a_row_;  // bytes of calls that are measured together
   const WaitLimit& waiting_;
   std::vector<std::byte> in_;
@@ -194,8 +194,8 @@ class TuningSearch {
         probe_(room, crowded, waiting),
         best_(guessed_tuning(room.size())),
         found_(best_) {
-    best_.direct_from = best_.stream_from = best_.drain_from = best_.across_from = best_.halves_from = best_.slow_from =
-        best_.spread_from = never;
+    best_.direct_from = best_.stream_from = best_.stream_moved_from = best_.process_read_from = best_.two_phase_from =
+        best_.slow_write_from = best_.spread_from = never;
   }
 
   // Returns all thresholds. Those that there was no time for stay as guessed.
@@ -215,8 +215,8 @@ class TuningSearch {
     find(&Tuning::stream_from, large, beyond);
     // Received data are read next, and so are better in a cache.
     const double bias = std::log(1.25);
-    keep(&Tuning::drain_from, switch_point(large, beyond, [&](std::size_t bytes) {
-      const std::array ways = {with(&Tuning::drain_from, never), with(&Tuning::drain_from, 64)};
+    keep(&Tuning::stream_moved_from, switch_point(large, beyond, [&](std::size_t bytes) {
+      const std::array ways = {with(&Tuning::stream_moved_from, never), with(&Tuning::stream_moved_from, 64)};
       return change(of_blocks(bytes / room_size(), ways)) + bias;
     }));
     if (room_.buffers().reader().works()) find_process_reading();
@@ -224,7 +224,7 @@ class TuningSearch {
     if (room_.buffers().queries() != AddressQueries::none)
       find(&Tuning::direct_from, small, 64U << 10U);
     else
-      keep(&Tuning::direct_from, std::min<std::size_t>(best_.halves_from, 4U << 10U));
+      keep(&Tuning::direct_from, std::min<std::size_t>(best_.two_phase_from, 4U << 10U));
     return found_;
   }
 
@@ -240,12 +240,13 @@ class TuningSearch {
   void find_switches() {
     constexpr std::array<std::size_t, 5> little = {64, 1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U};
     if (room_.size() > 2) {
-      find(&Tuning::alone_from, little, never, never, 1);
-      if (best_.alone_from == little.front()) keep(&Tuning::alone_from, 1);  // it paid at no measured size
+      find(&Tuning::each_combines_from, little, never, never, 1);
+      if (best_.each_combines_from == little.front())
+        keep(&Tuning::each_combines_from, 1);  // it paid at no measured size
     }
     constexpr std::array<std::size_t, 6> middle = {4U << 10U,   16U << 10U,  64U << 10U,
                                                    128U << 10U, 256U << 10U, 1U << 20U};
-    find(&Tuning::halves_from, middle, 2U << 20U);
+    find(&Tuning::two_phase_from, middle, 2U << 20U);
   }
 
   void find_segment() {
@@ -253,7 +254,7 @@ class TuningSearch {
     for (std::size_t each = 16U << 10U; each <= std::min<std::size_t>(256U << 10U, room_.memory().slot_bytes());
          each *= 2) {
       tunings.push_back(with(&Tuning::segment, each));
-      tunings.back().halves_from = 64;
+      tunings.back().two_phase_from = 64;
     }
     keep(&Tuning::segment, best_of(tunings, {256U << 10U, 1U << 20U, 2U << 20U}, [&](std::size_t bytes) {
                              return probe_.times(bytes, tunings);
@@ -309,7 +310,7 @@ class TuningSearch {
     return probe_.times_of_blocks(Collective::all_gather, bytes, ways);
   }
   std::vector<double> of_sums(std::size_t bytes, std::array<Tuning, 2> ways) {
-    for (Tuning& each : ways) each.halves_from = 64;
+    for (Tuning& each : ways) each.two_phase_from = 64;
     return probe_.times(bytes, ways);
   }
 
@@ -325,7 +326,8 @@ class TuningSearch {
   // now, plus the extra time of the other way for a byte. The other way does not depend on the distance of cores.
   void find_slow() {
     std::vector<double> limits;
-    const std::array ways = {with(&Tuning::slow_from, WriteStrategy::never_slow), with(&Tuning::slow_from, 0)};
+    const std::array ways = {with(&Tuning::slow_write_from, WriteStrategy::never_slow),
+                             with(&Tuning::slow_write_from, 0)};
     const auto add = [&](std::size_t bytes, const std::vector<double>& times) {
       constexpr double picoseconds = 1e6;  // in a microsecond
       if (times.empty()) return;
@@ -338,7 +340,7 @@ class TuningSearch {
     room_.write_strategy().forget();
     if (limits.empty()) return;
     std::ranges::nth_element(limits, limits.begin() + static_cast<std::ptrdiff_t>(limits.size() / 2));
-    keep(&Tuning::slow_from, static_cast<std::size_t>(std::clamp(limits[limits.size() / 2], 0.0, 1e9)));
+    keep(&Tuning::slow_write_from, static_cast<std::size_t>(std::clamp(limits[limits.size() / 2], 0.0, 1e9)));
   }
 
   // The time includes the system's work with pages, so slots are left only if reading is clearly better.
@@ -347,9 +349,9 @@ class TuningSearch {
     const std::size_t fit = 2 * largest / static_cast<std::size_t>(room_.size());
     const auto fitting = std::ranges::count_if(blocks, [&](std::size_t bytes) { return bytes <= fit; });
     const double bias = std::log(1.2);
-    keep(&Tuning::across_from,
+    keep(&Tuning::process_read_from,
          switch_point(std::span(blocks).first(static_cast<std::size_t>(fitting)), never, [&](auto bytes) {
-           const std::array both = {with(&Tuning::across_from, never), with(&Tuning::across_from, 64)};
+           const std::array both = {with(&Tuning::process_read_from, never), with(&Tuning::process_read_from, 64)};
            return change(probe_.times_of_blocks(Collective::all_gather, bytes, both)) + bias;
          }));
   }
@@ -367,11 +369,11 @@ double step_nanoseconds(Room& room, const WaitLimit& waiting) {
   return TuningProbe(room, false, waiting, sizeof(float)).step();
 }
 
-std::vector<Tuning> of_first(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting) {
+std::vector<Tuning> broadcast_tunings(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting) {
   struct SharedTunings {
     std::size_t number;
-    std::array<Tuning, enough> all;
-  } told{std::min(tunings.size(), enough), {}};
+    std::array<Tuning, measurements_needed> all;
+  } told{std::min(tunings.size(), measurements_needed), {}};
   std::copy_n(tunings.begin(), told.number, told.all.begin());
   TuningProbe(room, false, waiting, sizeof told).tell(&told, sizeof told);
   tunings.assign(told.all.begin(), told.all.begin() + static_cast<std::ptrdiff_t>(told.number));

@@ -6,8 +6,8 @@ namespace lockstep::node {
 
 void ScatteredInput::publish(std::byte* to, std::size_t offset, std::size_t bytes) {
   call_->call->pieces->in_range(offset, bytes, [&](const std::byte* from, std::size_t at, std::size_t here) {
-    call_->room->has_moved(here);
-    call_->room->write_strategy().write(to + at, from, here, call_->tuning.slow_from);
+    call_->room->add_copied_bytes(here);
+    call_->room->write_strategy().write(to + at, from, here, call_->tuning.slow_write_from);
   });
 }
 

@@ -40,8 +40,8 @@ class ContiguousInput final : public InputReader {
  public:
   void begin(const CallContext& call) { call_ = &call; }
   void publish(std::byte* to, std::size_t offset, std::size_t bytes) override {
-    call_->room->has_moved(bytes);
-    call_->room->write_strategy().write(to, call_->input + offset, bytes, call_->tuning.slow_from);
+    call_->room->add_copied_bytes(bytes);
+    call_->room->write_strategy().write(to, call_->input + offset, bytes, call_->tuning.slow_write_from);
   }
   const std::byte* read(std::size_t offset, std::size_t /*bytes*/) override { return call_->input + offset; }
 

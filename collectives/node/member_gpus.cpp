@@ -40,29 +40,29 @@ void MemberGpus::give_back_events() noexcept {
 GpuEvents& MemberGpus::events() {
   if (events_ == nullptr) {
     events_ = std::make_unique<GpuEvents>(*gpu::backend());
-    if (shared_) shared_->mappings().use_with(*events_);
+    if (shared_) shared_->mappings().set_events(*events_);
   }
   return *events_;
 }
 
-void MemberGpus::came_behind(StepNumber step) {
+void MemberGpus::note_queued_waits(StepNumber step) {
   ordered_ = step;
   has_ordered_ = true;
   are_shown_ = false;
   memory_.header_of(memory_.index()).behind.store(step, std::memory_order_release);
 }
 
-void MemberGpus::let_go_of_dead() {
+void MemberGpus::release_waits_for_dead() {
   if (shared_ == nullptr) return;
   for (int member = 0; member < memory_.size(); ++member) {
-    if (member != memory_.index() && reader_.is_gone(member)) shared_->let_go_of(member);
+    if (member != memory_.index() && reader_.is_gone(member)) shared_->release_waits_for(member);
   }
 }
 
-void MemberGpus::keep_for_ever() {
-  let_go_of_dead();
-  lockstep::keep_for_ever(std::shared_ptr<Gpus>(std::move(shared_)));
-  lockstep::keep_for_ever(std::shared_ptr<GpuEvents>(std::move(events_)));
+void MemberGpus::keep_forever() {
+  release_waits_for_dead();
+  lockstep::keep_forever(std::shared_ptr<Gpus>(std::move(shared_)));
+  lockstep::keep_forever(std::shared_ptr<GpuEvents>(std::move(events_)));
 }
 
 }  // namespace lockstep::node

@@ -24,27 +24,28 @@ class MemberGpus {
   // Returns the GPUs that all members of several processes see; null: there is none. This object owns them.
   Gpus* shared() const { return shared_.get(); }
   void share(std::unique_ptr<Gpus> gpus) { shared_ = std::move(gpus); }
-  // True if members work only on the host's data in this room. keep_to_host() sets it for good.
-  bool is_of_host() const { return is_of_host_; }
-  void keep_to_host() {
-    is_of_host_ = true;
+  // True if members work only on the host's data in this room. restrict_to_host() sets it for good.
+  bool is_host_only() const { return is_host_only_; }
+  void restrict_to_host() {
+    is_host_only_ = true;
     shared_ = nullptr;
   }
 
   // Returns this member's own events, and makes them at the first call. May be called only if there is a GPU.
   GpuEvents& events();
-  // Records if other members may wait for this one's events. They may until came_behind(), or until all do without.
-  void show_events(bool are_shown) { are_shown_ = are_shown; }
+  // Records if other members may wait for this one's events. They may until note_queued_waits(), or until all do
+  // without.
+  void set_events_shared(bool are_shown) { are_shown_ = are_shown; }
   // Records that this member has queued its waits for the others' events of its last step, which is `step`.
-  void came_behind(StepNumber step);
+  void note_queued_waits(StepNumber step);
   // True if work that ends in this member's events may still be under way; events that are kept may be for ever.
   bool may_be_working() const { return events_ == nullptr || events_->is_working(); }
 
   // Releases work behind a dead member's events, which would wait for ever, as would calls that free the GPU's memory.
   // The program is told of the death, so it does not use the data as a result.
-  void let_go_of_dead();
+  void release_waits_for_dead();
   // Keeps this member's mappings and events for ever, because something may still use them.
-  void keep_for_ever();
+  void keep_forever();
 
  private:
   void give_back_events() noexcept;
@@ -52,7 +53,7 @@ class MemberGpus {
   RoomMemory memory_;
   const ProcessMemoryReader& reader_;
   std::unique_ptr<Gpus> shared_;
-  bool is_of_host_ = false;
+  bool is_host_only_ = false;
   std::unique_ptr<GpuEvents> events_;
   StepNumber ordered_ = 0;  // the last step with events, if has_ordered_
   bool has_ordered_ = false;

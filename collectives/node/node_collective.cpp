@@ -2,7 +2,7 @@
 // Chooses the forms of a call in a node.
 #include "collectives/node/node_collective.hpp"
 
-#include "collectives/node/gpu_path.hpp"
+#include "collectives/node/gpu_benefit.hpp"
 
 namespace lockstep::node {
 
@@ -43,7 +43,7 @@ void NodeCollective::find_gpus(bool asks_for_addresses) {
     gpu_forms_->order.stop();
     gpu_forms_->copies.stop();
   }
-  if (gpu::backend() == nullptr || call_.call->pieces != nullptr || call_.room->gpus().is_of_host()) return;
+  if (gpu::backend() == nullptr || call_.call->pieces != nullptr || call_.room->gpus().is_host_only()) return;
   locate_buffers(call_);
   if (!reaches_gpus(*call_.room) || !has_known_places(call_.collective()) || call_.members() == 1) return;
   if (call_.call->stream || (asks_for_addresses && call_.devices.has_any())) gpu_forms().order.begin(call_);
@@ -61,15 +61,15 @@ void NodeCollective::begin_by_slots() {
     copies->begin(call_);
   }
   const bool is_shared = call_.collective() == Collective::all_reduce || call_.collective() == Collective::reduce;
-  if (is_shared && call_.common().bytes >= call_.tuning.halves_from && call_.members() > 1) {
-    halves_.begin(call_, copies);
-    form_ = &halves_;
-  } else if (SmallSum::fits(call_)) {
-    small_sum_.begin(call_);
-    form_ = &small_sum_;
+  if (is_shared && call_.common().bytes >= call_.tuning.two_phase_from && call_.members() > 1) {
+    two_phase_.begin(call_, copies);
+    form_ = &two_phase_;
+  } else if (SmallAllReduceForm::fits(call_)) {
+    small_all_reduce_.begin(call_);
+    form_ = &small_all_reduce_;
   } else {
-    single_.begin(call_, copies);
-    form_ = &single_;
+    one_phase_.begin(call_, copies);
+    form_ = &one_phase_;
   }
 }
 
@@ -78,7 +78,7 @@ void NodeCollective::begin_by_slots() {
 void NodeCollective::begin_direct() {
   Room& room = *call_.room;
   if (!peers_.concerns_gpus) {
-    room.gpus().show_events(false);
+    room.gpus().set_events_shared(false);
     direct_.begin(call_, peers_, *form_);
     form_ = &direct_;
     return;
@@ -87,20 +87,20 @@ void NodeCollective::begin_direct() {
   const bool by_events = peers_.all_have_events() && (gpus == nullptr || gpus->agreement().can_use_events());
   // A call in a stream uses the GPUs even if the host's way is shorter. By that way the host would wait for the stream,
   // and the next call could not be queued behind this one before its end. The measured costs do not include that.
-  if (!(by_events && call_.plan().in_stream) && !pays_on_gpus(call_, peers_)) {
-    room.gpus().show_events(false);
+  if (!(by_events && call_.plan().in_stream) && !is_faster_on_gpus(call_, peers_)) {
+    room.gpus().set_events_shared(false);
     return begin_by_host();
   }
   if (peers_.is_mapped) {
     map_buffers(call_, peers_, false);
-    gpus->mappings().unmap_what_was_let_go(call_.call->stream.has_value());
+    gpus->mappings().unmap_freed(call_.call->stream.has_value());
   }
   GpuForms& forms = gpu_forms();
   if (by_events) {
     forms.by_events.begin(call_, peers_, forms.order, *form_);
     form_ = &forms.by_events;
   } else {
-    room.gpus().show_events(false);
+    room.gpus().set_events_shared(false);
     forms.direct.begin(call_, peers_, forms.order, *form_);
     form_ = &forms.direct;
   }
@@ -109,28 +109,28 @@ void NodeCollective::begin_direct() {
 // Goes on from a form that has ended. Only the forms that ask for addresses have another one behind them.
 void NodeCollective::begin_next_form() {
   const bool has_asked = form_ == &addresses_;
-  const bool has_tried = gpu_forms_ != nullptr && form_ == &gpu_forms_->proof;
+  const bool has_tried = gpu_forms_ != nullptr && form_ == &gpu_forms_->mapping_test;
   if (!has_asked && !has_tried) {
     is_done_ = true;
-  } else if (has_asked && addresses_.outcome() == AddressOutcome::proof) {
-    gpu_forms().proof.begin(call_, peers_, gpu_forms().order, *form_);
-    form_ = &gpu_forms().proof;
-  } else if (has_asked ? addresses_.outcome() == AddressOutcome::direct : gpu_forms_->proof.is_proven()) {
+  } else if (has_asked && addresses_.outcome() == AddressOutcome::mapping_test) {
+    gpu_forms().mapping_test.begin(call_, peers_, gpu_forms().order, *form_);
+    form_ = &gpu_forms().mapping_test;
+  } else if (has_asked ? addresses_.outcome() == AddressOutcome::direct : gpu_forms_->mapping_test.can_map()) {
     begin_direct();
   } else {
-    call_.room->gpus().show_events(false);
+    call_.room->gpus().set_events_shared(false);
     begin_by_host();
   }
 }
 
-bool NodeCollective::advance(PollLimits looks) {
+bool NodeCollective::advance(PollLimits poll_limits) {
   bool moved = false;
   while (!is_done_) {
     if (form_ == nullptr) {
       if (!gpu_forms_->order.is_caught_up()) return moved;
       begin_by_slots();
     } else {
-      moved |= form_->advance(looks);
+      moved |= form_->advance(poll_limits);
       if (!form_->is_done()) return moved;
       begin_next_form();
     }

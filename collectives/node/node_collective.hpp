@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs one member's part of a collective among members that share a room, as a sequence of steps. Each step publishes
 // data, waits for the others and reads their data. No function blocks; the caller calls advance() again. A class runs
-// each form of exchange:
+// each form:
 //
-//   `SmallSum`      An all_reduce in lines, which takes one step.
-//   `SingleForm`    Every member writes to its slot, and each member reads from there.
-//   `HalvesForm`    A member combines its share of a segment from all slots, and all read the shares.
-//   `AddressForm`   Members announce the addresses of their buffers, and decide if they can reach them.
-//   `DirectForm`    They read and write there on the host, or read in each other's processes.
-//   `MappingProof`  Members try if they can map each other's memory on GPUs.
-//   `GpuDirectForm` GPUs read and write there, and the hosts keep the order.
-//   `GpuEventForm`  GPUs read and write there, and wait for each other by events.
+//   `SmallAllReduceForm`  An all_reduce in lines, which takes one step.
+//   `OnePhaseForm`        Every member writes to its slot, and each member reads from there.
+//   `TwoPhaseForm`        A member combines its share of a segment from all slots, and all read the shares.
+//   `AddressForm`         Members announce the addresses of their buffers, and decide if they can reach them.
+//   `DirectForm`          They read and write there on the host, or read in each other's processes.
+//   `MappingTest`         Members try if they can map each other's memory on GPUs.
+//   `GpuDirectForm`       GPUs read and write there, and the hosts keep the order.
+//   `GpuEventForm`        GPUs read and write there, and wait for each other by events.
 //
 // Buffers on a GPU may also go by slots: streams copy each part into the member's slot, and from slots to the output.
 //
@@ -24,9 +24,9 @@
 #include "collectives/node/combine.hpp"
 #include "collectives/node/direct_form.hpp"
 #include "collectives/node/gpu_forms.hpp"
-#include "collectives/node/halves_form.hpp"
-#include "collectives/node/single_form.hpp"
-#include "collectives/node/small_sum.hpp"
+#include "collectives/node/one_phase_form.hpp"
+#include "collectives/node/small_all_reduce_form.hpp"
+#include "collectives/node/two_phase_form.hpp"
 
 namespace lockstep::node {
 
@@ -48,33 +48,34 @@ class NodeCollective {
   void reserve(const Call& call);
   // Starts the last call once more with other buffers, and advances it at once by at most these looks. The caller may
   // have changed the buffers in the Call that begin() got, and nothing else.
-  void again(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits looks) {
-    const bool is_single = form_ == &single_ && single_.is_repeatable();
-    if (reads_processes_ || asks_for_addresses(call_, address_queries) || (form_ != &small_sum_ && !is_single)) {
+  void repeat(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits poll_limits) {
+    const bool is_one_phase = form_ == &one_phase_ && one_phase_.is_repeatable();
+    if (reads_processes_ || asks_for_addresses(call_, address_queries) ||
+        (form_ != &small_all_reduce_ && !is_one_phase)) {
       begin(*call_.room, call_.tuning, *call_.call, input, call_tag, address_queries);
-      advance(looks);
+      advance(poll_limits);
       return;
     }
     call_.input = input;
     call_.output = static_cast<std::byte*>(call_.call->output);
     call_.call_tag = call_tag;
     is_done_ = false;
-    if (!is_single) {
-      is_done_ = small_sum_.repeat(looks);
+    if (!is_one_phase) {
+      is_done_ = small_all_reduce_.repeat(poll_limits);
       return;
     }
-    single_.repeat();
-    advance(looks);
+    one_phase_.repeat();
+    advance(poll_limits);
   }
   // Advances the call until it is done or waits longer than these looks. Returns true if anything moved. Throws Error
   // mismatch if two members' counts differ, peer_failed if a process that it reads from is gone, and device if a GPU
   // fails.
-  bool advance(PollLimits looks);
+  bool advance(PollLimits poll_limits);
   bool is_done() const { return is_done_; }
   // Returns the members that this one waits for; empty if it waits for none.
   IndexSet missing() const { return form_ == nullptr ? IndexSet() : form_->missing(); }
   // Returns those of them that have published this step in another call.
-  IndexSet in_another() const { return form_ == nullptr ? IndexSet() : form_->in_another(); }
+  IndexSet in_other_call() const { return form_ == nullptr ? IndexSet() : form_->in_other_call(); }
   // True if the call waits for copies between a GPU and the slots.
   bool waits_for_gpu() const { return form_ != nullptr && form_->waits_for_copies(); }
   // Gives the call up after a failure. Returns false if copies did not end within a second. Their memory in the room
@@ -97,13 +98,13 @@ class NodeCollective {
   Combiner combiner_;
   std::vector<const void*> sources_;
   PeerBuffers peers_;
-  SmallSum small_sum_;
-  SingleForm single_;
-  HalvesForm halves_;
+  SmallAllReduceForm small_all_reduce_;
+  OnePhaseForm one_phase_;
+  TwoPhaseForm two_phase_;
   AddressForm addresses_;
   DirectForm direct_;
   std::unique_ptr<GpuForms> gpu_forms_;  // null until the first call that concerns GPUs
-  ExchangeForm* form_ = nullptr;
+  InNodeForm* form_ = nullptr;
   bool reads_processes_ = false;
   bool is_done_ = true;
 };

@@ -9,18 +9,18 @@ namespace lockstep::node {
 
 void StepRing::begin_at(StepNumber step) {
   for (StepNumber back = 0; back < line_ring; ++back)
-    memory_.line(memory_.index(), step - back).word.store(std::uint64_t{step} << 32U, std::memory_order_release);
-  last_ = known_ = step;
+    memory_.line(memory_.index(), step - back).stamp.store(std::uint64_t{step} << 32U, std::memory_order_release);
+  last_ = reached_by_all_ = step;
 }
 
 // Each look fetches a line from another core. So it asks first for more steps than needed; members that keep up have
 // them.
-bool StepRing::look_for_all(StepNumber step) {
+bool StepRing::have_all_reached(StepNumber step) {
   const auto all_have = [&](StepNumber published) {
     for (int member = 0; member < memory_.size(); ++member) {
       if (member != memory_.index() && !has_published(member, published)) return false;
     }
-    known_ = published;
+    reached_by_all_ = published;
     return true;
   };
   const StepNumber more = step + line_ring / 2;
@@ -29,7 +29,7 @@ bool StepRing::look_for_all(StepNumber step) {
 
 void RoomSleeper::sleep(std::int64_t nanoseconds) {
   constexpr std::int64_t soon = 50'000;
-  header_.sleep(std::exchange(looks_soon_, false) ? std::min(nanoseconds, soon) : nanoseconds);
+  header_.sleep(std::exchange(is_next_sleep_short_, false) ? std::min(nanoseconds, soon) : nanoseconds);
 }
 
 }  // namespace lockstep::node

@@ -50,7 +50,9 @@ class StepRing {
   void begin_at(StepNumber step);
 
   // True if the next step may be written to this kind of place.
-  bool is_free(StepStorage holder) { return reaches(known_, needed(holder)) || look_for_all(needed(holder)); }
+  bool is_free(StepStorage holder) {
+    return reaches(reached_by_all_, needed(holder)) || have_all_reached(needed(holder));
+  }
   // True if the member is one that keeps the place from being free.
   bool is_behind(int member, StepStorage holder) const { return !has_published(member, needed(holder)); }
   // Return the places of my next step. Write to one only after is_free(); publish() then makes it visible.
@@ -60,22 +62,23 @@ class StepRing {
   // Publishes my next step under the call's tag. A member that sees the step also sees everything written before.
   void publish(std::uint32_t call_tag) {
     ++last_;
-    memory_.line(memory_.index(), last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);
+    memory_.line(memory_.index(), last_).stamp.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);
     memory_.header().wake_all();
   }
 
   // True if the member has published the step in the same call.
-  bool is_there(int member, StepNumber step, std::uint32_t call_tag) const {
-    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
+  bool has_published_in(int member, StepNumber step, std::uint32_t call_tag) const {
+    return line(member, step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
   }
   // True if the member has published the step in another call.
-  bool is_in_another(int member, StepNumber step, std::uint32_t call_tag) const {
-    const std::uint64_t word = line(member, step).word.load(std::memory_order_acquire);
+  bool has_published_in_other_call(int member, StepNumber step, std::uint32_t call_tag) const {
+    const std::uint64_t word = line(member, step).stamp.load(std::memory_order_acquire);
     return word >> 32U == step && static_cast<std::uint32_t>(word) != call_tag;
   }
   // Records that all others were seen in this step, so that is_free() need not look.
-  void all_reached(StepNumber step) { known_ = step; }
-  // Return the places of a member's step. Read one only after is_there(). The span is that of RoomMemory::slot().
+  void note_reached_by_all(StepNumber step) { reached_by_all_ = step; }
+  // Return the places of a member's step. Read one only after has_published_in(). The span is that of
+  // RoomMemory::slot().
   const Line& line(int member, StepNumber step) const { return memory_.line(member, step); }
   const std::byte* page(int member, StepNumber step) const { return memory_.page(member, step); }
   const std::byte* slot(int member, StepNumber step, std::size_t span) const {
@@ -88,14 +91,14 @@ class StepRing {
     return last_ + 1 - ((holder == StepStorage::slot ? slot_ring : line_ring) - in_use);
   }
   bool has_published(int member, StepNumber step) const {
-    const auto word = line(member, step).word.load(std::memory_order_acquire);
+    const auto word = line(member, step).stamp.load(std::memory_order_acquire);
     return reaches(static_cast<StepNumber>(word >> 32U), step);
   }
-  bool look_for_all(StepNumber step);
+  bool have_all_reached(StepNumber step);
 
   RoomMemory memory_;
   StepNumber last_ = 0;
-  StepNumber known_ = 0;  // a step that all others have published
+  StepNumber reached_by_all_ = 0;  // a step that all others have published
 };
 
 // Finds the member that combines for all in a step, and publishes its result.
@@ -123,13 +126,13 @@ class StepResults {
   }
   // Returns the line of a result that is small enough for one.
   Line& line(StepNumber step) const { return memory_.arrivals(step).result; }
-  // Publishes the result; is_there() is true on the others from then on.
+  // Publishes the result; has_published_in() is true on the others from then on.
   void publish(StepNumber step, std::uint32_t call_tag) {
-    line(step).word.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_release);
+    line(step).stamp.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_release);
     memory_.header().wake_all();
   }
-  bool is_there(StepNumber step, std::uint32_t call_tag) const {
-    return line(step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
+  bool has_published_in(StepNumber step, std::uint32_t call_tag) const {
+    return line(step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);
   }
 
  private:
@@ -143,11 +146,11 @@ class RoomSleeper {
   // Sleeps at most this long; see RoomHeader::sleep().
   void sleep(std::int64_t nanoseconds);
   // Makes the next sleep short (50 us), because the missing data come from a GPU, which wakes no member.
-  void look_again_soon() { looks_soon_ = true; }
+  void shorten_next_sleep() { is_next_sleep_short_ = true; }
 
  private:
   RoomHeader& header_;
-  bool looks_soon_ = false;
+  bool is_next_sleep_short_ = false;
 };
 
 // Is one member's view of the room, as parts with one task each. It owns neither the shared memory nor other members'
@@ -180,8 +183,8 @@ class Room {
   void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
   WriteStrategy& write_strategy() { return write_strategy_; }
   // Returns the number of bytes that this member has copied, without data that fit into a line.
-  std::uint64_t moved() const { return moved_; }
-  void has_moved(std::size_t bytes) { moved_ += bytes; }
+  std::uint64_t copied_bytes() const { return copied_bytes_; }
+  void add_copied_bytes(std::size_t bytes) { copied_bytes_ += bytes; }
 
  private:
   RoomMemory memory_;
@@ -194,7 +197,7 @@ class Room {
   SlotStreams streams_{memory_};
   Tuning tuning_;
   WriteStrategy write_strategy_;
-  std::uint64_t moved_ = 0;
+  std::uint64_t copied_bytes_ = 0;
 };
 
 }  // namespace lockstep::node

@@ -55,10 +55,10 @@ void RoomHeader::wake_sleepers() {
 
 void RoomHeader::sleep(std::int64_t nanoseconds) {
   const std::uint32_t before = wakes.load(std::memory_order_relaxed);
-  asleep.fetch_add(1, std::memory_order_seq_cst);
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
   const timespec limit{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
   futex(wakes, FUTEX_WAIT, before, &limit);
-  asleep.fetch_sub(1, std::memory_order_relaxed);
+  sleepers.fetch_sub(1, std::memory_order_relaxed);
 }
 
 }  // namespace lockstep::node

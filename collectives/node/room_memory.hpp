@@ -29,8 +29,8 @@ constexpr std::size_t round_up(std::size_t number, std::size_t multiple) {
 // Is one step of one member: its number, its call tag and up to 112 bytes of data.
 struct alignas(line_size) Line {
   static constexpr std::size_t room = line_size - 2 * sizeof(std::uint64_t);
-  std::atomic<std::uint64_t> word;  // the step in the upper half, the call tag in the lower one
-  std::uint64_t extra;              // a number beside the data, such as a count of steps
+  std::atomic<std::uint64_t> stamp;  // the step in the upper half, the call tag in the lower one
+  std::uint64_t beside_data;         // a number beside the data, such as a count of steps
   std::byte payload[room];
 };
 static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
@@ -44,13 +44,13 @@ struct StepArrivals {
 
 // Is the part of the memory that concerns all members.
 struct alignas(line_size) RoomHeader {
-  std::atomic<std::uint32_t> asleep;    // the members that sleep
+  std::atomic<std::uint32_t> sleepers;  // the members that sleep
   std::atomic<std::uint32_t> wakes;     // changes when a member wakes them
   std::atomic<std::uint32_t> given_up;  // 1: a member called AccessGate::abandon()
 
   // Wakes all members that sleep.
   void wake_all() {
-    if (asleep.load(std::memory_order_relaxed) > 0) wake_sleepers();
+    if (sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers();
   }
   // Sleeps until a member wakes all, at most this long. May return early, and late if it was woken at the very same
   // time.
@@ -62,9 +62,9 @@ struct alignas(line_size) RoomHeader {
 
 // Is the part that only one member writes, beside its rings.
 struct alignas(line_size) RoomMemberHeader {
-  std::atomic<std::uint32_t> busy;    // 1: it reaches into the memory of others
-  std::atomic<std::uint32_t> behind;  // the last step whose events it has queued waits for
-  std::atomic<std::uint32_t> left;    // 1: it has left, and waits for nothing any more
+  std::atomic<std::uint32_t> busy;             // 1: it reaches into the memory of others
+  std::atomic<std::uint32_t> waits_queued_to;  // the last step whose events it has queued waits for
+  std::atomic<std::uint32_t> has_left;         // 1: it has left, and waits for nothing any more
 };
 
 // Holds the division of a room's memory for some number of members. All values are in bytes; those that begin with
@@ -108,7 +108,7 @@ class RoomMemory {
   // Returns a member's slot. Steps that have the same span, in bytes, rotate within the slot's area. New data then lie
   // where the others read long ago, and their caches no longer hold that line. With span 0 the place stays.
   std::byte* slot(int member, StepNumber step, std::size_t span) const {
-    return slot_at(member, step) + moved(step, span);
+    return slot_at(member, step) + rotation(step, span);
   }
   // Returns the numbers beside a slot, one for each member.
   std::uint64_t* numbers(int member, StepNumber step) const {
@@ -131,7 +131,7 @@ class RoomMemory {
   std::byte* slot_at(int member, StepNumber step) const {
     return slots_ + (static_cast<std::size_t>(member) * slot_ring + step % slot_ring) * layout_.stride;
   }
-  std::size_t moved(StepNumber step, std::size_t span) const {
+  std::size_t rotation(StepNumber step, std::size_t span) const {
     return span == 0 ? 0 : step / slot_ring % (layout_.area / span) * span;
   }
 

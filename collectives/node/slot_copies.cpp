@@ -43,7 +43,7 @@ void SlotDownload::mark() {
 bool SlotDownload::has_arrived() {
   if (mark_ == nullptr) return true;
   if (!mark_->is_reached()) {
-    call_->room->sleeper().look_again_soon();
+    call_->room->sleeper().shorten_next_sleep();
     return false;
   }
   mark_ = nullptr;
@@ -87,7 +87,7 @@ bool SlotUpload::has_arrived(std::size_t but) {
   const auto under_way = std::ranges::find_if_not(marks_, [](const auto& mark) { return mark->is_reached(); });
   marks_.erase(marks_.begin(), under_way);
   if (marks_.size() <= but) return true;
-  call_->room->sleeper().look_again_soon();
+  call_->room->sleeper().shorten_next_sleep();
   return false;
 }
 
@@ -101,7 +101,7 @@ void SlotCopies::begin(CallContext& call) {
 }
 
 void SlotCopies::keep_input() {
-  const std::size_t bytes = call_->spec().gives.extent() * call_->element();
+  const std::size_t bytes = call_->spec().input_blocks.extent() * call_->element();
   if (bytes == 0) return;
   kept_input_ = gpu::backend()->pinned(bytes);
   gpu::backend()->copy(call_->devices.input, {kept_input_.get(), 0}, {const_cast<std::byte*>(call_->input), 0}, bytes,
@@ -137,8 +137,8 @@ bool SlotCopies::abandon() noexcept {
   } catch (const std::exception&) {
     // The state of a GPU that has failed is unknown.
   }
-  for (auto& each : call_->room->streams().owners()) keep_for_ever(std::move(each));
-  keep_for_ever(upload_.take_results());
+  for (auto& each : call_->room->streams().owners()) keep_forever(std::move(each));
+  keep_forever(upload_.take_results());
   return false;
 }
 

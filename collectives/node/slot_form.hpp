@@ -5,14 +5,14 @@
 
 #include <algorithm>
 
-#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/in_node_form.hpp"
 #include "collectives/node/member_buffers.hpp"
 #include "collectives/node/slot_copies.hpp"
 
 namespace lockstep::node {
 
 // Divides the data into parts, and runs the copies between a GPU and the slots if there are any.
-class SlotForm : public ExchangeForm {
+class SlotForm : public InNodeForm {
  public:
   bool waits_for_copies() const override { return phase() == FormPhase::arriving || phase() == FormPhase::ending; }
 

@@ -20,7 +20,7 @@ void throw_if_dead(Room& room, int member, std::string_view detail) {
   const ProcessMemoryReader& reader = room.buffers().reader();
   int dead = reader.is_gone(member, within_ms) ? member : -1;
   // The other member may be alive, but may have heard of a death earlier and released everything.
-  for (int other = 0; dead < 0 && room.access().somebody_gave_up() && other < room.size(); ++other) {
+  for (int other = 0; dead < 0 && room.access().was_given_up() && other < room.size(); ++other) {
     if (reader.is_gone(other)) dead = other;
   }
   if (dead < 0) return;
@@ -67,7 +67,7 @@ void StreamOrder::come_after(int device, gpu::Stream stream) {
 bool StreamOrder::is_caught_up() {
   if (before_ == nullptr) return true;
   if (!before_->is_reached()) {
-    call_->room->sleeper().look_again_soon();
+    call_->room->sleeper().shorten_next_sleep();
     return false;
   }
   before_ = nullptr;
@@ -89,7 +89,7 @@ bool StreamOrder::announce(const CallContext& call, BufferAnnouncement& announce
   }
   announcement.before = reinterpret_cast<std::uintptr_t>(before_);
   announcement.done = reinterpret_cast<std::uintptr_t>(done_);
-  call.room->gpus().show_events(true);
+  call.room->gpus().set_events_shared(true);
   return gpus != nullptr;
 }
 
@@ -126,7 +126,7 @@ void StreamOrder::begin_work() {
   // The event's last use may still be under way; this call comes behind it, so that the event is free.
   if (!done_->is_reached()) gpu::backend()->wait_for(device_, stream_, *done_);
   ++call_->room->gpus().events().of(device_).turn;
-  call_->room->access().reaches_on_gpu();
+  call_->room->access().note_gpu_access();
 }
 
 void StreamOrder::end_work() { done_->record(stream_); }
@@ -143,16 +143,16 @@ void StreamOrder::queue_end() {
     for (gpu::DeviceEvent* const each : after_) gpu::backend()->wait_for(stream->device, stream->stream, *each);
     after_.clear();
   }
-  call_->room->gpus().came_behind(call_->room->ring().last());
+  call_->room->gpus().note_queued_waits(call_->room->ring().last());
 }
 
 bool StreamOrder::has_ended() {
   std::erase_if(after_, [](gpu::DeviceEvent* each) { return each->is_reached(); });
   if (!after_.empty()) {
-    call_->room->sleeper().look_again_soon();
+    call_->room->sleeper().shorten_next_sleep();
     return false;
   }
-  if (!call_->call->stream && works_on_gpus(call_->spec(), call_->me())) call_->room->access().end_reaching();
+  if (!call_->call->stream && works_on_gpus(call_->spec(), call_->me())) call_->room->access().end_peer_access();
   return true;
 }
 

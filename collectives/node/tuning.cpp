@@ -25,16 +25,16 @@ struct TuningField {
   std::size_t Tuning::*value;
   std::int64_t least = 64;
 };
-constexpr std::array fields = {TuningField{"halves_from", &Tuning::halves_from},
+constexpr std::array fields = {TuningField{"two_phase_from", &Tuning::two_phase_from},
                                TuningField{"segment", &Tuning::segment},
                                TuningField{"flow_from", &Tuning::flow_from},
                                TuningField{"spread_from", &Tuning::spread_from},
                                TuningField{"stream_from", &Tuning::stream_from},
-                               TuningField{"slow_from", &Tuning::slow_from, 0},
+                               TuningField{"slow_write_from", &Tuning::slow_write_from, 0},
                                TuningField{"direct_from", &Tuning::direct_from},
-                               TuningField{"across_from", &Tuning::across_from},
-                               TuningField{"alone_from", &Tuning::alone_from, 1},
-                               TuningField{"drain_from", &Tuning::drain_from},
+                               TuningField{"process_read_from", &Tuning::process_read_from},
+                               TuningField{"each_combines_from", &Tuning::each_combines_from, 1},
+                               TuningField{"stream_moved_from", &Tuning::stream_moved_from},
                                TuningField{"step", &Tuning::step}};
 
 std::string processor() {
@@ -78,18 +78,18 @@ Tuning guessed_tuning(int members) {
   const std::size_t cache = last_cache_size();
   const auto n = static_cast<std::size_t>(std::max(1, members));
   constexpr std::size_t least = 1024;
-  return {.halves_from = std::max(least, cache / 512 / n),
+  return {.two_phase_from = std::max(least, cache / 512 / n),
           .segment = std::max(16 * least, cache / 512),
           .step = std::max(16 * least, cache / 512),
           .flow_from = never,
           .spread_from = never,
           .stream_from = std::max(least, cache / 2),
-          .drain_from = std::max(least, cache / 2),
-          .slow_from = never,
+          .stream_moved_from = std::max(least, cache / 2),
+          .slow_write_from = never,
           .direct_from = std::max(least, cache / 8192),
-          .across_from = never,
+          .process_read_from = never,
 
-          .alone_from = members > 16 ? never : 1};
+          .each_combines_from = members > 16 ? never : 1};
 }
 
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds) {
@@ -110,7 +110,7 @@ std::string tuning_file(std::string_view key) {
   return text(folder, "/lockstep/node-", hexadecimal(hash(std::as_bytes(std::span(key)))), ".txt");
 }
 
-Tuning middle_of(std::span<const Tuning> measured) {
+Tuning median_of(std::span<const Tuning> measured) {
   Tuning middle;
   std::vector<std::size_t> values(measured.size());
   for (const TuningField& field : fields) {
@@ -123,7 +123,7 @@ Tuning middle_of(std::span<const Tuning> measured) {
 }
 
 std::string to_text(std::span<const Tuning> measured, std::string_view key) {
-  std::string all = text("# Measurements of this machine, in ", measured.size(), " of ", enough,
+  std::string all = text("# Measurements of this machine, in ", measured.size(), " of ", measurements_needed,
                          " jobs; the median counts. Delete this file to measure again.\nfor ", key, '\n');
   for (const TuningField& field : fields) {
     all += field.name;
@@ -149,7 +149,7 @@ std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key) {
     const auto* const field = std::ranges::find(fields, name, &TuningField::name);
     const std::vector<std::string> values = split(trim(line.substr(blank)), ' ');
     if (found == 0) all.resize(values.size());
-    if (field == fields.end() || values.size() != all.size() || values.size() > enough) return {};
+    if (field == fields.end() || values.size() != all.size() || values.size() > measurements_needed) return {};
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto number = parse_integer(values[i]);
       if (!number || *number < field->least || static_cast<std::size_t>(*number) > never) return {};
@@ -171,7 +171,7 @@ std::vector<Tuning> read_tunings(std::string_view key) {
   return parse_tunings({all.data(), static_cast<std::size_t>(file.gcount())}, key);
 }
 
-void keep_tunings(std::span<const Tuning> measured, std::string_view key) noexcept {
+void store_tunings(std::span<const Tuning> measured, std::string_view key) noexcept {
   try {
     const std::string path = tuning_file(key);
     if (path.empty()) return;

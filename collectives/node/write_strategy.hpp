@@ -28,7 +28,7 @@ class WriteStrategy {
   // than `slow` picoseconds per byte. With 0 all writes go past the caches; with `never` none does, and none is timed.
   void write(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t slow) {
     if (bytes < timed_from || slow == never) return copy_bytes(to, from, bytes);
-    if (goes_past(bytes, slow)) {
+    if (bypasses_caches(bytes, slow)) {
       left_ -= left_ > 0 ? 1 : 0;
       return stream_bytes(to, from, bytes);
     }
@@ -38,7 +38,7 @@ class WriteStrategy {
     note(taken.count() / static_cast<double>(bytes), static_cast<double>(bytes), slow);
   }
   // True if the next write of this size would go past the caches.
-  bool goes_past(std::size_t bytes, std::size_t slow) const {
+  bool bypasses_caches(std::size_t bytes, std::size_t slow) const {
     return bytes >= timed_from && slow != never && (left_ > 0 || slow == 0);
   }
 
@@ -53,13 +53,13 @@ class WriteStrategy {
     constexpr int tried_after = 128;
     picoseconds_ += picoseconds * bytes;
     bytes_ += bytes;
-    slow_ones_ = picoseconds > static_cast<double>(slow) ? std::min(slow_ones_ + 1, in_a_row) : 0;
-    if (slow_ones_ == in_a_row) left_ = tried_after;
+    slow_writes_ = picoseconds > static_cast<double>(slow) ? std::min(slow_writes_ + 1, in_a_row) : 0;
+    if (slow_writes_ == in_a_row) left_ = tried_after;
   }
 
   double picoseconds_ = 0;
   double bytes_ = 0;
-  int slow_ones_ = 0;
+  int slow_writes_ = 0;
   int left_ = 0;  // writes that go past the caches before one tries again
 };
 

@@ -91,9 +91,9 @@ FabricShape parse_fabric(std::string_view words, FabricShape shape) {
 
 Fabric::Fabric(const FabricShape& shape) : shape_(shape) {
   uplinks_ = shape.switches() == 1 ? 0 : shape.uplinks > 0 ? shape.uplinks : shape.nodes_per_switch;
-  const FabricLink near{shape.memory_bytes_per_us / 1000, of_us(shape.memory_us), {}};
+  const FabricLink memory_link{shape.memory_bytes_per_us / 1000, of_us(shape.memory_us), {}};
   const FabricLink far{shape.network_bytes_per_us / 1000, of_us(shape.network_us), {}};
-  links_.assign(static_cast<std::size_t>(up(0)), near);
+  links_.assign(static_cast<std::size_t>(up(0)), memory_link);
   links_.resize(static_cast<std::size_t>(downlink(shape.switches(), 0)), far);
 }
 
@@ -112,8 +112,8 @@ std::vector<int> Fabric::path(int from, int to) const {
 Fabric::PacketTiming Fabric::pass(int number, std::size_t bytes, Duration head_at, Duration tail_at) {
   FabricLink& link = links_[static_cast<std::size_t>(number)];
   const Duration begin = std::max(head_at, link.free);
-  const Duration takes(std::llround(static_cast<double>(bytes) / link.bytes_per_ns));
-  link.free = std::max(begin + takes, tail_at);
+  const Duration busy_time(std::llround(static_cast<double>(bytes) / link.bytes_per_ns));
+  link.free = std::max(begin + busy_time, tail_at);
   return {begin + link.latency, link.free + link.latency};
 }
 

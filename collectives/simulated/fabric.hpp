@@ -53,7 +53,7 @@ class Fabric {
 
   const FabricShape& shape() const { return shape_; }
   int node_of(int member) const { return member / shape_.members; }
-  bool are_near(int one, int other) const { return node_of(one) == node_of(other); }
+  bool are_on_one_node(int one, int other) const { return node_of(one) == node_of(other); }
   // Returns the links from one member to another, in their order. The node at the other end determines the way up, as
   // switches with static routes do.
   std::vector<int> path(int from, int to) const;

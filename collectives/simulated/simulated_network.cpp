@@ -33,9 +33,9 @@ std::optional<Duration> SimulatedNetwork::next() const {
   return std::max(now_, events_.top().at);
 }
 
-void SimulatedNetwork::work(int number, Duration takes) {
+void SimulatedNetwork::work(int number, Duration busy_time) {
   SimulatedMember& one = member(number);
-  one.free = std::max(one.free, now_) + takes;
+  one.free = std::max(one.free, now_) + busy_time;
 }
 
 // Draws a delay: under 20 us for 60 %, under 500 us for 30 %, under 20 ms for 10 %. The numbers are guesses.
@@ -63,7 +63,7 @@ void SimulatedNetwork::post(int number, RoundTag round_tag, std::span<const Send
                             std::span<const ReceiveDescriptor> receives) {
   int& left = member(number).left[round_tag.lane];
   if (left != 0) throw round_rules::lane_is_busy(round_tag.lane);
-  const int channel = round_tag.is_exchange ? -1 : round_tag.lane;
+  const int channel = round_tag.is_message ? -1 : round_tag.lane;
   left = static_cast<int>(receives.size());
   for (const ReceiveDescriptor& each : receives) {
     const auto pair = pairs_.try_emplace({each.peer, number, channel, round_tag.call_tag}).first;
@@ -104,7 +104,7 @@ void SimulatedNetwork::send(std::map<ChannelKey, MessageQueues>::iterator pair, 
     add({.at = at + drawn(), .order = 0, .kind = NetworkEventKind::arrival, .bytes = travel->coming, .travel = travel});
     return;
   }
-  if (!fabric_->are_near(source, pair->first.target)) far_bytes_ += sent->bytes;
+  if (!fabric_->are_on_one_node(source, pair->first.target)) network_bytes_ += sent->bytes;
   travel->is_held = sent->bytes > kept_bytes;
   travel->abandoned = member(source).abandoned;
   travel->packet = std::max(least_packet, (sent->bytes + most_packets - 1) / most_packets);
@@ -264,27 +264,27 @@ void SimulatedNetwork::abandon(int number) {
   }
 }
 
-void SimulatedNetwork::tell(int number, int peer, Bytes bytes) {
+void SimulatedNetwork::send_control(int number, int peer, Bytes bytes) {
   auto& queue = member(peer).words[number];
   const Duration before = queue.empty() ? Duration{} : queue.back().at;
-  Duration takes = {};
+  Duration busy_time = {};
   if (fabric_) {
     const FabricShape& shape = fabric_->shape();
     const auto links = static_cast<double>(fabric_->path(number, peer).size());
-    const bool near = fabric_->are_near(number, peer);
-    takes = of_us(links * (near ? shape.memory_us : shape.network_us) + 2 * shape.message_us +
-                  static_cast<double>(word_bytes) / shape.network_bytes_per_us);
+    const bool is_on_node = fabric_->are_on_one_node(number, peer);
+    busy_time = of_us(links * (is_on_node ? shape.memory_us : shape.network_us) + 2 * shape.message_us +
+                      static_cast<double>(word_bytes) / shape.network_bytes_per_us);
     work(number, of_us(shape.message_us));
   } else {
-    takes = drawn();
+    busy_time = drawn();
   }
-  const Duration at = std::max(before, now_ + takes);
+  const Duration at = std::max(before, now_ + busy_time);
   queue.push_back({at, std::move(bytes)});
   add({.at = at, .order = 0, .kind = NetworkEventKind::word, .link = peer, .travel = nullptr});
 }
 
 // Takes the message from a random one of the senders that have sent something.
-std::optional<Transport::SmallMessage> SimulatedNetwork::hear(int number) {
+std::optional<Transport::ReceivedControl> SimulatedNetwork::receive_control(int number) {
   auto& words = member(number).words;
   if (words.empty()) return std::nullopt;
   auto first = words.begin();
@@ -292,7 +292,7 @@ std::optional<Transport::SmallMessage> SimulatedNetwork::hear(int number) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     auto& [peer, queue] = *first;
     if (!queue.empty() && queue.front().at <= now_) {
-      Transport::SmallMessage heard{peer, std::move(queue.front().bytes)};
+      Transport::ReceivedControl heard{peer, std::move(queue.front().bytes)};
       queue.pop_front();
       if (queue.empty()) words.erase(first);
       return heard;

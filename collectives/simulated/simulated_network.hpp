@@ -42,25 +42,25 @@ class SimulatedNetwork {
   // Returns the members that may have work since the last call.
   std::vector<int> take_woken();
   // Makes a member's core busy for that time, after its present work.
-  void work(int member, Duration takes);
+  void work(int member, Duration busy_time);
   // Returns the time from which a member's core is free.
   Duration free_at(int number) const { return std::max(now_, members_[static_cast<std::size_t>(number)].free); }
   // Count the messages so far, and the bytes between nodes (0 without a fabric).
   std::uint64_t messages() const { return messages_; }
-  std::uint64_t bytes_between_nodes() const { return far_bytes_; }
+  std::uint64_t bytes_between_nodes() const { return network_bytes_; }
 
   // Implement SimulatedTransport for one member; see Transport.
   void post(int member, RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives);
   bool done(int member, int lane);
   void abandon(int member);
-  void tell(int member, int peer, Bytes bytes);
+  void send_control(int member, int peer, Bytes bytes);
   // Changes a random bit of the next message that this member sends.
   void flip_next(int number) { member(number).flips = true; }
-  std::optional<Transport::SmallMessage> hear(int member);
+  std::optional<Transport::ReceivedControl> receive_control(int member);
 
  private:
-  // Identifies messages that match in order. Channel -1 is that of exchanges.
+  // Identifies messages that match in order. Channel -1 is that of point-to-point messages.
   struct ChannelKey {
     int source;
     int target;
@@ -178,7 +178,7 @@ class SimulatedNetwork {
   std::map<int, LinkQueue> sources_;
   std::vector<int> woken_;
   std::uint64_t messages_ = 0;
-  std::uint64_t far_bytes_ = 0;
+  std::uint64_t network_bytes_ = 0;
 };
 
 }  // namespace lockstep::simulated

@@ -51,8 +51,8 @@ Acceptor::Acceptor(const std::string& address, bool everywhere, std::shared_ptr<
       unverified_(epoll_, key_) {
   if (!epoll_)
     throw system_error("creating an epoll descriptor", errno, "check the limit of open descriptors (ulimit -n)");
-  watch(epoll_, listeners_.far.get(), EPOLLIN);
-  watch(epoll_, listeners_.near.get(), EPOLLIN);
+  watch(epoll_, listeners_.inet.get(), EPOLLIN);
+  watch(epoll_, listeners_.unix_domain.get(), EPOLLIN);
 }
 
 Acceptor::~Acceptor() {
@@ -175,13 +175,13 @@ void Acceptor::progress() {
   bool is_called = false;
   for (int i = 0; i < count; ++i) {
     const int socket = events[static_cast<std::size_t>(i)].data.fd;
-    if (socket != listeners_.far.get() && socket != listeners_.near.get()) {
+    if (socket != listeners_.inet.get() && socket != listeners_.unix_domain.get()) {
       ++unverified_advances_;
       deliver_or_keep(unverified_.advance(socket));
       continue;
     }
     is_called = true;
-    const int failure = accept_callers(socket == listeners_.far.get() ? listeners_.far : listeners_.near);
+    const int failure = accept_callers(socket == listeners_.inet.get() ? listeners_.inet : listeners_.unix_domain);
     if (failure != 0) error = failure;
   }
   if (is_called || count <= 0) remember_accept_error(error);

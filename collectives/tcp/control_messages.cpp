@@ -26,7 +26,7 @@ void ControlMessages::open(int peer, Descriptor socket) {
   move(peer);
 }
 
-void ControlMessages::tell(int peer, Bytes message) {
+void ControlMessages::send_control(int peer, Bytes message) {
   if (peer == members_.rank()) {
     received_.push_back({peer, std::move(message)});
     return;
@@ -43,9 +43,9 @@ bool ControlMessages::is_told(int peer) const {
          connections_.state(peer, control_channel) == ConnectionState::over;
 }
 
-std::optional<Transport::SmallMessage> ControlMessages::next() {
+std::optional<Transport::ReceivedControl> ControlMessages::next() {
   if (received_.empty()) return std::nullopt;
-  Transport::SmallMessage next = std::move(received_.front());
+  Transport::ReceivedControl next = std::move(received_.front());
   received_.pop_front();
   return next;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries control messages, and the messages of exchanges: one connection per peer.
+// Carries control messages, and point-to-point messages: one connection per peer.
 #pragma once
 
 #include <chrono>
@@ -26,17 +26,17 @@ class ControlMessages {
   // Takes a connection that has been made, and watches the peer's process if it is of this host.
   void open(int peer, Descriptor socket);
   // Sends a control message; connects if necessary. Drops it if the peer can receive nothing.
-  void tell(int peer, Bytes message);
+  void send_control(int peer, Bytes message);
   // True if all messages to this peer arrive without further help.
   bool is_told(int peer) const;
   // Returns the next control message that has come.
-  std::optional<Transport::SmallMessage> next();
+  std::optional<Transport::ReceivedControl> next();
   bool has_next() const { return !received_.empty(); }
 
-  // Post a message of an exchange; post_send() connects if necessary.
+  // Post a point-to-point message; post_send() connects if necessary.
   void post_send(int peer, const PostedSend& sending);
   void post_receive(int peer, const PostedReceive& want);
-  // Reports messages of exchanges from these peers that have another length than their receive.
+  // Reports point-to-point messages from these peers that have another length than their receive.
   void check_lengths(std::span<const int> peers);
 
   // Receives and sends as much as it can on one connection.
@@ -48,7 +48,7 @@ class ControlMessages {
   // Returns the socket of the connection to a peer; null if there is none.
   const StreamSocket* socket_of(int peer) const;
 
-  // Drops the posted messages of exchanges.
+  // Drops the posted point-to-point messages.
   void give_up();
   // Sends the leave message on all connections; later callers will receive it, too.
   void leave(const Bytes& message);
@@ -68,7 +68,7 @@ class ControlMessages {
   EventPoll& poll_;
   MessageErrors& errors_;
   std::map<int, std::unique_ptr<ControlStream>> streams_;
-  std::deque<Transport::SmallMessage> received_;
+  std::deque<Transport::ReceivedControl> received_;
   std::vector<Bytes> just_received_;  // keeps its memory
   Bytes leave_message_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries control messages between two ranks, and the messages of exchanges, on one connection beside the lanes.
+// Carries control messages between two ranks, and point-to-point messages, on one connection beside the lanes.
 #pragma once
 
 #include <optional>

@@ -113,7 +113,7 @@ void DataLanes::check_broken(const std::deque<LaneRound>& rounds) {
   const auto since_check = now - std::exchange(broken_checked_at_, now);
   for (std::size_t lane = 0; lane < rounds.size(); ++lane) {
     const LaneRound& round = rounds[lane];
-    if (round.left.none() || round.is_exchange) continue;
+    if (round.left.none() || round.is_message) continue;
     for (const int each : round.peers) check_broken(each, lane, now, since_check);
   }
 }

@@ -20,11 +20,11 @@
 
 namespace lockstep::tcp {
 
-// Describes the round that a lane has under way. Rounds of exchanges use the control connections.
+// Describes the round that a lane has under way. Rounds of point-to-point messages use the control connections.
 struct LaneRound {
   PendingCounts left;
   std::vector<int> peers;
-  bool is_exchange = false;
+  bool is_message = false;
   std::chrono::steady_clock::time_point begun;
   bool is_watched = false;  // connections for control messages show whether its peers live
 };

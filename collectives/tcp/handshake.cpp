@@ -135,9 +135,9 @@ void Handshake::hear_proof() {
 }
 
 // Sends the verdict; the owner decides it after the caller is introduced.
-void Handshake::answer(bool takes) {
-  takes_ = takes;
-  const std::uint32_t verdict = takes ? yes : no;
+void Handshake::answer(bool output_blocks) {
+  takes_ = output_blocks;
+  const std::uint32_t verdict = output_blocks ? yes : no;
   saying_ = bytes_of(HandshakeReply{verdict, proof("was called", verdict)});
   said_ = 0;
   state_ = HandshakeState::under_way;

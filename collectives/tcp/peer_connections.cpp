@@ -38,28 +38,28 @@ void PeerConnections::connect(int peer, std::uint32_t channel, bool is_optional)
 
 // Begins one connection: by a local socket on the same host, otherwise or if that fails by TCP. If descriptors are
 // short, it is retried later.
-void PeerConnections::start(int peer, std::uint32_t channel, bool is_near, bool is_optional) {
+void PeerConnections::start(int peer, std::uint32_t channel, bool is_local, bool is_optional) {
   ConnectionState& state = peers_[peer].states[channel];
   const ListeningAddress& address = members_.address_of(peer);
   int error = 0;
-  auto socket = tcp::connect(address, is_near, error);
-  if (!socket && is_exhausted(error) && acceptor_.make_room()) socket = tcp::connect(address, is_near, error);
+  auto socket = tcp::connect(address, is_local, error);
+  if (!socket && is_exhausted(error) && acceptor_.make_room()) socket = tcp::connect(address, is_local, error);
   if (!socket && is_exhausted(error)) {
     state = ConnectionState::none;
     if (!is_optional) retries_.add_shortage(peer, channel, error);
     return;
   }
-  if (!socket && is_near) return start(peer, channel, false, is_optional);
+  if (!socket && is_local) return start(peer, channel, false, is_optional);
   if (!socket) return fail(peer, channel, error);
   retries_.end_shortage();
   state = ConnectionState::connecting;
-  if (!is_near) limit_connecting(*socket, silence_);
+  if (!is_local) limit_connecting(*socket, silence_);
   const int descriptor = socket->get();
   poll_.add(descriptor, {EventSource::handshake, peer, channel}, EPOLLIN);
   outgoing_.emplace(descriptor,
                     OutgoingConnection{Handshake::calling(std::move(*socket), acceptor_.key(), members_.self(),
                                                           static_cast<std::uint32_t>(peer), channel),
-                                       is_near});
+                                       is_local});
 }
 
 // Schedules a retry if the error may pass. Otherwise the peer counts as lost.
@@ -144,12 +144,12 @@ std::optional<OpenedConnection> PeerConnections::accept_next() {
 
 // Continues an outgoing handshake. After a refusal the other side's connection is awaited.
 std::optional<OpenedConnection> PeerConnections::advance(int socket) {
-  auto& [handshake, is_near] = outgoing_.at(socket);
+  auto& [handshake, is_local] = outgoing_.at(socket);
   const auto state = handshake.advance();
   if (state == HandshakeState::under_way) return std::nullopt;
   const EventKey key = poll_.key_of(socket);
   const int error = handshake.error();
-  const bool was_near = is_near;
+  const bool was_local = is_local;
   Descriptor taken = handshake.take();
   if (taken)
     poll_.remove(socket);
@@ -160,7 +160,7 @@ std::optional<OpenedConnection> PeerConnections::advance(int socket) {
   if (state == HandshakeState::taken) return opened(key.peer, key.channel, std::move(taken));
   if (state == HandshakeState::refused) {
     links.states[key.channel] = ConnectionState::awaited;
-  } else if (was_near || (error == 0 && links.retries_after_close-- > 0)) {
+  } else if (was_local || (error == 0 && links.retries_after_close-- > 0)) {
     start(key.peer, key.channel, false);  // an ended process refuses; a process that only kept us waiting does not
   } else if (error != 0) {
     fail(key.peer, key.channel, error);

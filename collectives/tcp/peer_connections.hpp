@@ -69,13 +69,13 @@ class PeerConnections {
     std::array<ConnectionState, channel_count> states{};
     int retries_after_close = 2;  // if it closes the connection without a message
   };
-  // Holds the handshake of a connection to another member; `is_near` if by the name on this host.
+  // Holds the handshake of a connection to another member; `is_local` if by the name on this host.
   struct OutgoingConnection {
     Handshake handshake;
-    bool is_near;
+    bool is_local;
   };
 
-  void start(int peer, std::uint32_t channel, bool is_near, bool is_optional = false);
+  void start(int peer, std::uint32_t channel, bool is_local, bool is_optional = false);
   void fail(int peer, std::uint32_t channel, int error);
   bool accepts(int peer, std::uint32_t channel);
   OpenedConnection opened(int peer, std::uint32_t channel, Descriptor socket);

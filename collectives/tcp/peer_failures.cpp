@@ -12,7 +12,7 @@
 
 namespace lockstep::tcp {
 
-using Fate = Transport::Fate;
+using PeerState = Transport::PeerState;
 
 PeerFailures::PeerFailures(Tcp::Shared& shared, const TcpMembers& members, LostMemberLookup lookup)
     : shared_(shared), members_(members), lookup_(std::move(lookup)) {}
@@ -24,21 +24,21 @@ bool PeerFailures::has_left(int peer) const {
 
 bool PeerFailures::is_here(int peer) const {
   const auto found = peers_.find(peer);
-  return found == peers_.end() || (!found->second.has_left && found->second.fate == Fate::here);
+  return found == peers_.end() || (!found->second.has_left && found->second.peer_state == PeerState::reachable);
 }
 
-Fate PeerFailures::fate(int peer) {
+PeerState PeerFailures::peer_state(int peer) {
   const auto found = peers_.find(peer);
-  if (found == peers_.end()) return Fate::here;
+  if (found == peers_.end()) return PeerState::reachable;
   PeerStatus& status = found->second;
-  if (status.has_left) return Fate::ended;
-  if (status.fate == Fate::here && status.silence) find_fate(peer, status);
-  if (status.fate != Fate::here) shared_.has_lost = true;
-  return status.fate;
+  if (status.has_left) return PeerState::ended;
+  if (status.peer_state == PeerState::reachable && status.silence) find_peer_state(peer, status);
+  if (status.peer_state != PeerState::reachable) shared_.has_lost = true;
+  return status.peer_state;
 }
 
 // Connects to the port again and again, since an ending process closes one socket after the other.
-void PeerFailures::find_fate(int peer, PeerStatus& status) {
+void PeerFailures::find_peer_state(int peer, PeerStatus& status) {
   constexpr std::chrono::milliseconds between_checks{20};
   const auto now = Clock::now();
   SilenceCheck& silence = *status.silence;
@@ -52,20 +52,21 @@ void PeerFailures::find_fate(int peer, PeerStatus& status) {
     if (socket) silence.probe = std::move(*socket);
   }
   if (error == ECONNREFUSED || members_.roster().end_of(peer))
-    status.fate = Fate::ended;
+    status.peer_state = PeerState::ended;
   else if (error != 0)
     silence.probe.close();
   else if (now - silence.since > shared_.silence)
-    status.fate = Fate::silent;
-  if (status.fate != Fate::here) status.silence.reset();
+    status.peer_state = PeerState::silent;
+  if (status.peer_state != PeerState::reachable) status.silence.reset();
 }
 
 void PeerFailures::lose(int peer, std::string_view cause, int error, bool is_cut) {
   PeerStatus& status = peers_[peer];
   if (status.has_left) return;
-  if (status.fate == Fate::here && (error == ETIMEDOUT || has_no_route(error))) status.fate = Fate::silent;
-  if (status.fate == Fate::here && error == ECONNREFUSED) status.fate = Fate::ended;
-  if (status.fate == Fate::here && !status.silence) status.silence = SilenceCheck{Clock::now(), {}, {}};
+  if (status.peer_state == PeerState::reachable && (error == ETIMEDOUT || has_no_route(error)))
+    status.peer_state = PeerState::silent;
+  if (status.peer_state == PeerState::reachable && error == ECONNREFUSED) status.peer_state = PeerState::ended;
+  if (status.peer_state == PeerState::reachable && !status.silence) status.silence = SilenceCheck{Clock::now(), {}, {}};
   if (loss_ && loss_->number >= 0) return;
   const auto end = members_.roster().end_of(peer);
   const auto at = loss_ ? loss_->at : Clock::now();
@@ -121,9 +122,9 @@ void PeerFailures::report_loss() {
     loss_->says_how = true;
   }
   const bool is_cut = !loss_->cut.empty() && !loss_->says_how;
-  if (is_cut && peers_[number].silence) find_fate(number, peers_[number]);
-  const bool is_near = number >= 0 && roster.process_of(number);
-  const bool others_know = number >= 0 && !is_near && roster.has_neighbour(number);
+  if (is_cut && peers_[number].silence) find_peer_state(number, peers_[number]);
+  const bool is_local = number >= 0 && roster.process_of(number);
+  const bool others_know = number >= 0 && !is_local && roster.has_neighbour(number);
   const auto pause = loss_->says_how ? message_takes : others_know ? neighbours_take : far_message_takes;
   if (Clock::now() - loss_->at <= pause) return;
   is_reported_ = shared_.has_lost = true;
@@ -140,12 +141,12 @@ void PeerFailures::explain_cut() {
   const std::string name = members_.roster().name_of(number);
   const auto& process = members_.roster().process_of(number);
   constexpr int checks = 2;  // the first one may only see its own attempt fail
-  for (int i = 0; i < checks && status.silence && status.fate == Fate::here; ++i) {
+  for (int i = 0; i < checks && status.silence && status.peer_state == PeerState::reachable; ++i) {
     status.silence->checked_at = {};
-    find_fate(number, status);
+    find_peer_state(number, status);
   }
   constexpr int a_moment_ms = 20;  // a process closes its connections a little before the system reports its end
-  if (status.fate == Fate::ended || (process && process->has_ended(a_moment_ms))) {
+  if (status.peer_state == PeerState::ended || (process && process->has_ended(a_moment_ms))) {
     loss_->cause = text(name, " is gone: its process has exited or was killed");
     return;
   }

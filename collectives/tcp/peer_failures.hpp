@@ -29,8 +29,8 @@ class PeerFailures {
   bool has_left(int peer) const;
   // True if it has neither left nor been lost, as far as is known.
   bool is_here(int peer) const;
-  // Returns the fate of a peer; tries to find it out if its control connection has ended.
-  Transport::Fate fate(int peer);
+  // Returns the state of a peer; tries to find it out if its control connection has ended.
+  Transport::PeerState peer_state(int peer);
 
   // Records a loss with its cause. `is_cut` means that only the end of the connection is known.
   void lose(int peer, std::string_view cause, int error, bool is_cut = false);
@@ -60,8 +60,8 @@ class PeerFailures {
   struct PeerStatus {
     bool has_left = false;
     bool is_silent = false;  // its host is silent, but not for too long yet
-    Transport::Fate fate = Transport::Fate::here;
-    std::optional<SilenceCheck> silence;  // set while its fate is unknown
+    Transport::PeerState peer_state = Transport::PeerState::reachable;
+    std::optional<SilenceCheck> silence;  // set while its state is unknown
   };
   // Describes the loss of a peer until it is reported.
   struct LostPeer {
@@ -73,7 +73,7 @@ class PeerFailures {
     std::string_view remedy = "see that process's own error";
   };
 
-  void find_fate(int peer, PeerStatus& status);
+  void find_peer_state(int peer, PeerStatus& status);
   void explain_cut();
   void log_silence(int peer, PeerStatus& status, bool is_silent);
 

@@ -67,7 +67,8 @@ class MessageErrors {
   std::optional<BadMemory> bad_;
 };
 
-// Describes half of a message of a rank to itself. `channel` tells lanes and exchanges apart. A send has no `into`.
+// Describes half of a message of a rank to itself. `channel` tells lanes and point-to-point messages apart. A send has
+// no `into`.
 struct SelfMessage {
   std::uint64_t channel;
   std::uint64_t call_tag;

@@ -36,7 +36,7 @@ struct SocketAddress {
   int family() const { return storage.ss_family; }
 };
 
-SocketAddress far_name(const ListeningAddress& place) {
+SocketAddress inet_name_of(const ListeningAddress& place) {
   SocketAddress name;
   if (place.is_v6) {
     auto& six = reinterpret_cast<sockaddr_in6&>(name.storage);
@@ -55,12 +55,12 @@ SocketAddress far_name(const ListeningAddress& place) {
 }
 
 // Starts the name with a zero byte, so no file has it.
-SocketAddress near_name(const ListeningAddress& place) {
+SocketAddress unix_name_of(const ListeningAddress& place) {
   SocketAddress name;
-  auto& near = reinterpret_cast<sockaddr_un&>(name.storage);
-  near.sun_family = AF_UNIX;
+  auto& unix_name = reinterpret_cast<sockaddr_un&>(name.storage);
+  unix_name.sun_family = AF_UNIX;
   const std::string word = "lockstep-" + to_hexadecimal(place.name);
-  std::memcpy(near.sun_path + 1, word.data(), word.size());
+  std::memcpy(unix_name.sun_path + 1, word.data(), word.size());
   name.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + word.size());
   return name;
 }
@@ -109,7 +109,7 @@ IoResult failed(int error, PageShortage& shortage, const MayUse& may_use) {
 }  // namespace
 
 void Descriptor::close() noexcept {
-  give_back_to_children(number_);
+  return_to_children(number_);
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
@@ -143,15 +143,15 @@ ListeningSockets listen_at(const std::string& address, bool everywhere) {
   fill_random(all.place.name);
   ListeningAddress at = all.place;
   if (everywhere) at.address = {};
-  SocketAddress far = far_name(at);
-  all.far = listen_by(far, everywhere ? "all addresses" : address);
+  SocketAddress far = inet_name_of(at);
+  all.inet = listen_by(far, everywhere ? "all addresses" : address);
   far.size = sizeof far.storage;
-  if (::getsockname(all.far.get(), far.get(), &far.size) != 0)
+  if (::getsockname(all.inet.get(), far.get(), &far.size) != 0)
     throw system_error(text("finding the port at ", address), errno);
   all.place.port = ntohs(all.place.is_v6 ? reinterpret_cast<sockaddr_in6&>(far.storage).sin6_port
                                          : reinterpret_cast<sockaddr_in&>(far.storage).sin_port);
-  SocketAddress near = near_name(all.place);
-  all.near = listen_by(near, "a name of its own");
+  SocketAddress unix_name = unix_name_of(all.place);
+  all.unix_domain = listen_by(unix_name, "a name of its own");
   return all;
 }
 
@@ -166,8 +166,8 @@ std::optional<Descriptor> accept(const Descriptor& listener, int& error) {
   return socket;
 }
 
-std::optional<Descriptor> connect(const ListeningAddress& place, bool near, int& error) {
-  SocketAddress name = near ? near_name(place) : far_name(place);
+std::optional<Descriptor> connect(const ListeningAddress& place, bool is_local, int& error) {
+  SocketAddress name = is_local ? unix_name_of(place) : inet_name_of(place);
   Descriptor socket = make_socket(name.family());
   error = socket ? 0 : errno;
   if (!socket) return std::nullopt;

@@ -88,8 +88,8 @@ std::string to_text(const ListeningAddress& place);  // "10.0.0.1:4711"
 // Holds both listening sockets of a process, for other hosts (far) and for its own (near).
 struct ListeningSockets {
   ListeningAddress place;
-  Descriptor far;
-  Descriptor near;
+  Descriptor inet;
+  Descriptor unix_domain;
 };
 // Listens at `address`, or with `everywhere` at all addresses, at a port that the kernel chooses. Throws Error system.
 ListeningSockets listen_at(const std::string& address, bool everywhere);
@@ -109,7 +109,7 @@ struct IoResult {
 
 // Starts a connection; its socket can be written to once it stands or has failed. Returns nothing on failure, and sets
 // `error` to the errno.
-std::optional<Descriptor> connect(const ListeningAddress& place, bool near, int& error);
+std::optional<Descriptor> connect(const ListeningAddress& place, bool is_local, int& error);
 // Returns the error of a connection that was started; 0 if it stands.
 int error_of(const Descriptor& socket);
 // True if it stands, and the other side has not ended it.

@@ -17,10 +17,10 @@ namespace {
 
 constexpr std::chrono::milliseconds max_tell_all{100};  // for messages to ranks without a connection
 constexpr std::chrono::milliseconds watched_after{50};  // an awaited rank has to show that it lives
-constexpr std::uint64_t exchange_channel = lane_count;
+constexpr std::uint64_t message_channel = lane_count;
 
 std::uint64_t channel_of(RoundTag round_tag) {
-  return round_tag.is_exchange ? exchange_channel : static_cast<std::uint64_t>(round_tag.lane);
+  return round_tag.is_message ? message_channel : static_cast<std::uint64_t>(round_tag.lane);
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void TcpTransport::post_send(const SendDescriptor& each, RoundTag round_tag, Lan
     return to_self_.post({channel_of(round_tag), round_tag.call_tag, from, nullptr, each.bytes, &round.left}, rank(),
                          errors_);
   const PostedSend sending{{round_tag.call_tag, each.bytes}, from, &round.left};
-  if (round_tag.is_exchange) return control_.post_send(each.peer, sending);
+  if (round_tag.is_message) return control_.post_send(each.peer, sending);
   data_.post_send(each.peer, static_cast<std::size_t>(round_tag.lane), sending);
 }
 
@@ -66,7 +66,7 @@ void TcpTransport::post_receive(const ReceiveDescriptor& each, RoundTag round_ta
     return to_self_.post({channel_of(round_tag), round_tag.call_tag, nullptr, into, each.bytes, &round.left}, rank(),
                          errors_);
   const PostedReceive want{round_tag.call_tag, into, each.bytes, &round.left};
-  if (round_tag.is_exchange) return control_.post_receive(each.peer, want);
+  if (round_tag.is_message) return control_.post_receive(each.peer, want);
   data_.post_receive(each.peer, static_cast<std::size_t>(round_tag.lane), want);
 }
 
@@ -81,7 +81,7 @@ void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   LaneRound& round = rounds_[lane];
   if (!round.left.none()) throw round_rules::lane_is_busy(round_tag.lane);
   round.left = {sends.size(), receives.size()};
-  round.is_exchange = round_tag.is_exchange;
+  round.is_message = round_tag.is_message;
   round.begun = {};
   round.is_watched = false;
   round.peers.clear();
@@ -92,7 +92,7 @@ void TcpTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   std::ranges::sort(round.peers);
   round.peers.erase(std::unique(round.peers.begin(), round.peers.end()), round.peers.end());
   std::erase(round.peers, rank());
-  if (round_tag.is_exchange) return;
+  if (round_tag.is_message) return;
   for (const int each : round.peers) data_.flush(each, lane);
   if (is_under_way()) hook_.busy();
 }
@@ -103,15 +103,15 @@ bool TcpTransport::done(int number) {
   const auto lane = static_cast<std::size_t>(number);
   LaneRound& round = rounds_[lane];
   if (round.left.none()) return true;
-  bool needs_events = round.is_exchange;
-  if (!round.is_exchange) {
+  bool needs_events = round.is_message;
+  if (!round.is_message) {
     for (const int each : round.peers) {
       const bool is_open = data_.move(each, lane);
       needs_events = needs_events || !is_open;
     }
   }
   if (needs_events && !round.left.none()) handle_events();
-  if (round.is_exchange) control_.check_lengths(round.peers);
+  if (round.is_message) control_.check_lengths(round.peers);
   errors_.check(round.left);
   return round.left.none();
 }
@@ -204,8 +204,8 @@ std::vector<pollfd> TcpTransport::awaited_descriptors(bool& is_short) {
       const StreamSocket* const socket = control_.socket_of(peer);
       return socket != nullptr && socket->is_short();
     };
-    const bool lacks_memory = round.is_exchange ? std::ranges::any_of(round.peers, is_short_to)
-                                                : data_.add_awaited(lane, round.peers, awaited);
+    const bool lacks_memory = round.is_message ? std::ranges::any_of(round.peers, is_short_to)
+                                               : data_.add_awaited(lane, round.peers, awaited);
     is_short = is_short || lacks_memory;
   }
   return awaited;
@@ -222,20 +222,20 @@ void TcpTransport::sleep(std::int64_t nanoseconds) {
   spare_ = std::move(awaited);
 }
 
-void TcpTransport::tell(int peer, Bytes bytes) {
+void TcpTransport::send_control(int peer, Bytes bytes) {
   const std::lock_guard lock(mutex_);
-  control_.tell(peer, std::move(bytes));
+  control_.send_control(peer, std::move(bytes));
   if (is_under_way()) hook_.busy();
 }
 
-bool TcpTransport::is_said(int peer) {
+bool TcpTransport::is_control_sent(int peer) {
   const std::lock_guard lock(mutex_);
   return control_.is_told(peer);
 }
 
 // Waits a little after a failure: a rank that has failed may be in no further call that would move its messages.
-void TcpTransport::tell_all(const Bytes& bytes) {
-  Transport::tell_all(bytes);
+void TcpTransport::send_control_to_all(const Bytes& bytes) {
+  Transport::send_control_to_all(bytes);
   const auto until = Clock::now() + max_tell_all;
   for (;;) {
     {
@@ -251,7 +251,7 @@ void TcpTransport::tell_all(const Bytes& bytes) {
 }
 
 // Looks for messages before losses, because the last message of a lost rank says more.
-std::optional<Transport::SmallMessage> TcpTransport::hear() {
+std::optional<Transport::ReceivedControl> TcpTransport::receive_control() {
   const std::lock_guard lock(mutex_);
   if (auto next = control_.next()) return next;
   failures_.ask_lookup();
@@ -295,7 +295,7 @@ void TcpTransport::check_descriptors() {
   if ((cannot_connect == 0 && cannot_accept == 0) || is_given_up_) return;
   for (std::size_t lane = 0; lane < rounds_.size(); ++lane) {
     const LaneRound& round = rounds_[lane];
-    const auto channel = round.is_exchange ? control_channel : static_cast<std::uint32_t>(lane);
+    const auto channel = round.is_message ? control_channel : static_cast<std::uint32_t>(lane);
     const bool lacks_one = !round.left.none() && std::ranges::any_of(round.peers, [&](int each) {
       return connections_.state(each, channel) != ConnectionState::open;
     });
@@ -306,14 +306,14 @@ void TcpTransport::check_descriptors() {
 }
 
 // Tells connected ranks now; others get the message when they call.
-void TcpTransport::leave(const Bytes& last_words) {
+void TcpTransport::leave(const Bytes& leave_message) {
   const std::lock_guard lock(mutex_);
-  if (!last_words.empty()) control_.leave(last_words);
+  if (!leave_message.empty()) control_.leave(leave_message);
 }
 
-Transport::Fate TcpTransport::fate(int peer) {
+Transport::PeerState TcpTransport::peer_state(int peer) {
   const std::lock_guard lock(mutex_);
-  return failures_.fate(peer);
+  return failures_.peer_state(peer);
 }
 
 }  // namespace tcp

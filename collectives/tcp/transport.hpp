@@ -29,20 +29,20 @@ class TcpTransport final : public Transport {
   int rank() const override { return members_.rank(); }
   int size() const override { return members_.size(); }
   int lanes() const override { return lane_count; }
-  std::uint32_t exchange_tags() const override { return 1U << 31U; }
+  std::uint32_t message_tags() const override { return 1U << 31U; }
 
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool abandon() override;
-  void tell(int peer, Bytes bytes) override;
-  bool is_said(int peer) override;
-  bool sleeps_beside() const override { return true; }
-  void tell_all(const Bytes& bytes) override;
-  std::optional<SmallMessage> hear() override;
+  void send_control(int peer, Bytes bytes) override;
+  bool is_control_sent(int peer) override;
+  bool can_sleep_beside() const override { return true; }
+  void send_control_to_all(const Bytes& bytes) override;
+  std::optional<ReceivedControl> receive_control() override;
   void sleep(std::int64_t nanoseconds) override;
-  void leave(const Bytes& last_words) override;
-  Fate fate(int peer) override;
+  void leave(const Bytes& leave_message) override;
+  PeerState peer_state(int peer) override;
   bool can_regroup() const override { return true; }
   std::unique_ptr<Transport> regroup(std::span<const int> members, std::uint64_t number) override;
 

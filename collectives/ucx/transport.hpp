@@ -44,15 +44,15 @@ class UcxTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(sources_.size()); }
   int lanes() const override { return lane_count; }
-  std::uint32_t exchange_tags() const override { return 1U << 31U; }
+  std::uint32_t message_tags() const override { return 1U << 31U; }
 
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool abandon() override;
-  void tell(int peer, Bytes bytes) override;
-  bool is_said(int peer) override;
-  std::optional<SmallMessage> hear() override;
+  void send_control(int peer, Bytes bytes) override;
+  bool is_control_sent(int peer) override;
+  std::optional<ReceivedControl> receive_control() override;
   void sleep(std::int64_t nanoseconds) override;
 
  private:

@@ -75,7 +75,7 @@ bool ClosingTransports::move() {
   all_.remove_if([](const auto& each) { return each->is_over(); });
   all_.remove_if([now](auto& each) {
     if (!each->is_in_vain(now)) return false;
-    keep_for_ever(std::shared_ptr<ClosingTransport>(std::move(each)));
+    keep_forever(std::shared_ptr<ClosingTransport>(std::move(each)));
     return true;
   });
   if (all_.empty()) hook_.idle();
@@ -87,7 +87,7 @@ ClosingTransports::~ClosingTransports() {
   while (move() && std::chrono::steady_clock::now() - begin < ending_takes)
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   const std::lock_guard lock(mutex_);  // a thread that waits elsewhere may still call move()
-  for (auto& each : all_) keep_for_ever(std::shared_ptr<ClosingTransport>(std::move(each)));
+  for (auto& each : all_) keep_forever(std::shared_ptr<ClosingTransport>(std::move(each)));
   all_.clear();
 }
 

@@ -24,25 +24,27 @@ UcxControl::UcxControl(std::shared_ptr<const UcxContext> context, int rank, cons
 // Connects now, because a connection needs both sides at work until it stands. Later one side may be elsewhere or gone
 // while the other tells it something. Data connections can wait: they are made between members in one call, and a
 // waiting thread moves the rest.
-void UcxControl::connect(Patience patience, const LossWatch& losses, const Log& log) {
+void UcxControl::connect(WaitLimits wait_limits, const LossWatch& losses, const Log& log) {
   const auto begin = std::chrono::steady_clock::now();
   for (int peer = 0; peer < size(); ++peer) {
     if (peer != rank_) send(peer, greeting, {});
   }
-  const auto flies = [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; };
-  bool warns = patience.warn > Duration{};
+  const auto is_in_flight = [](const UcxControlMessage& each) {
+    return each.operation.state == UcxOperationState::in_flight;
+  };
+  bool warns = wait_limits.warn > Duration{};
   auto seen_unreachable = begin;
-  while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(sending_, flies)) {
+  while (std::ranges::count(greeted_, true) < size() - 1 || std::ranges::any_of(sending_, is_in_flight)) {
     worker_->progress();
     losses.check();
     const Duration waited = std::chrono::steady_clock::now() - begin;
-    if (patience.limit > Duration{} && waited > patience.limit)
+    if (wait_limits.limit > Duration{} && waited > wait_limits.limit)
       throw Error(Code::stall,
-                  text("waited ", format_duration(patience.limit), " for connections of UCX: ", silent_members(), " (",
-                       variables(), ')'),
+                  text("waited ", format_duration(wait_limits.limit), " for connections of UCX: ", silent_members(),
+                       " (", variables(), ')'),
                   "check that the hosts reach each other at every port; UCX_NET_DEVICES names the interface");
-    if (warns && waited > patience.warn) {
-      log.warn(text(id(Code::stall), " waiting for ", format_duration(patience.warn),
+    if (warns && waited > wait_limits.warn) {
+      log.warn(text(id(Code::stall), " waiting for ", format_duration(wait_limits.warn),
                     " for connections of UCX: ", silent_members()));
       warns = false;
     }
@@ -73,16 +75,16 @@ std::string UcxControl::silent_members() const {
   return text("nothing has come from rank ", silent.to_string());
 }
 
-void UcxControl::tell(int peer, Bytes bytes) {
+void UcxControl::send_control(int peer, Bytes bytes) {
   if (peer == rank_)
     received_.push_back({rank_, std::move(bytes)});
   else
     send(peer, ordinary, std::move(bytes));
 }
 
-bool UcxControl::is_said() const {
+bool UcxControl::is_control_sent() const {
   return std::ranges::none_of(
-      sending_, [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::flying; });
+      sending_, [](const UcxControlMessage& each) { return each.operation.state == UcxOperationState::in_flight; });
 }
 
 void UcxControl::send(int peer, std::uint32_t kind, Bytes bytes) {
@@ -108,12 +110,12 @@ void UcxControl::receive(const Worker::Arrival& arrival) {
   received_.push_back({static_cast<int>(head->source), {begin, begin + arrival.bytes}});
 }
 
-std::optional<Transport::SmallMessage> UcxControl::next() {
+std::optional<Transport::ReceivedControl> UcxControl::next() {
   worker_->progress();
   std::erase_if(sending_,
-                [](const UcxControlMessage& each) { return each.operation.state != UcxOperationState::flying; });
+                [](const UcxControlMessage& each) { return each.operation.state != UcxOperationState::in_flight; });
   if (received_.empty()) return std::nullopt;
-  Transport::SmallMessage next = std::move(received_.front());
+  Transport::ReceivedControl next = std::move(received_.front());
   received_.pop_front();
   return next;
 }

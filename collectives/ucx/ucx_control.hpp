@@ -45,13 +45,13 @@ class UcxControl {
 
   Worker& worker() { return *worker_; }
   // Connects to all members; all of them do so together. Throws Error stall, peer_failed or system.
-  void connect(Patience patience, const LossWatch& losses, const Log& log);
-  void tell(int peer, Bytes bytes);
+  void connect(WaitLimits wait_limits, const LossWatch& losses, const Log& log);
+  void send_control(int peer, Bytes bytes);
   // True if all control messages are sent.
-  bool is_said() const;
+  bool is_control_sent() const;
   bool has_next() const { return !received_.empty(); }
   // Moves messages, and returns the next one that has come.
-  std::optional<Transport::SmallMessage> next();
+  std::optional<Transport::ReceivedControl> next();
   // Says farewell to all, and hands over the worker, together with that of the data. Nothing else may follow.
   std::unique_ptr<ClosingTransport> close(std::unique_ptr<Worker> data);
 
@@ -65,7 +65,7 @@ class UcxControl {
   int rank_;
   const UcxTokens& tokens_;
   std::list<UcxControlMessage> sending_;
-  std::deque<Transport::SmallMessage> received_;
+  std::deque<Transport::ReceivedControl> received_;
   std::vector<bool> greeted_;  // by member
   std::vector<bool> has_left_;
   std::unique_ptr<Worker> worker_;

@@ -29,7 +29,7 @@ UcxTransport::UcxTransport(std::shared_ptr<Ucx::Shared> context, Exchange& excha
         return guarded(wrong_, [&] { return receive(arrival); });
       })) {
   meet(exchange);
-  control_.connect(exchange.patience(), losses_, exchange.log());
+  control_.connect(exchange.wait_limits(), losses_, exchange.log());
 }
 
 // Exchanges addresses and a nonce of each member. A message's token is made of the key and both nonces, for each pair
@@ -135,9 +135,9 @@ void UcxTransport::post(RoundTag round_tag, std::span<const SendDescriptor> send
   if (!data_) throw round_rules::transport_is_given_up();
   while (static_cast<std::size_t>(round_tag.lane) >= lanes_.size()) lanes_.emplace_back();
   UcxLane& lane = lanes_[static_cast<std::size_t>(round_tag.lane)];
-  const auto channel = static_cast<std::uint64_t>(round_tag.is_exchange ? lane_count : round_tag.lane);
+  const auto channel = static_cast<std::uint64_t>(round_tag.is_message ? lane_count : round_tag.lane);
   if (!lane.sends.empty() || !lane.receives.empty()) throw round_rules::lane_is_busy(round_tag.lane);
-  lane.receives.assign(receives.size(), UcxOperation{UcxOperationState::flying});
+  lane.receives.assign(receives.size(), UcxOperation{UcxOperationState::in_flight});
   lane.sends.resize(sends.size());
   for (std::size_t i = 0; i < receives.size(); ++i)
     want(receives[i].peer, {channel, round_tag.call_tag, receives[i].data, receives[i].bytes, &lane.receives[i]});
@@ -157,7 +157,7 @@ bool UcxTransport::all_over(const Operations& operations, std::size_t& over, con
   return over == operations.size();
 }
 
-// Never reports a failed round as done: control messages or the end of patience tell which member is gone, and why.
+// Never reports a failed round as done: control messages or the wait limit tell which member is gone, and why.
 bool UcxTransport::done(int number) {
   const std::lock_guard lock(mutex_);
   if (!data_) return false;
@@ -189,9 +189,9 @@ bool UcxTransport::abandon() {
     each.wants.clear();
   }
   const bool is_safe = std::ranges::all_of(lanes_, [](const UcxLane& lane) {
-    const auto is_flying = [](const UcxOperation& each) { return each.state == UcxOperationState::flying; };
-    return std::ranges::none_of(lane.receives, is_flying) &&
-           std::ranges::none_of(lane.sends, is_flying, &UcxSend::operation);
+    const auto is_in_flight = [](const UcxOperation& each) { return each.state == UcxOperationState::in_flight; };
+    return std::ranges::none_of(lane.receives, is_in_flight) &&
+           std::ranges::none_of(lane.sends, is_in_flight, &UcxSend::operation);
   });
   drop_early();
   Worker::give_up(std::move(data_));
@@ -210,17 +210,17 @@ void UcxTransport::sleep(std::int64_t nanoseconds) {
   ::ppoll(awaited.data(), awaited.size(), &time, nullptr);
 }
 
-void UcxTransport::tell(int peer, Bytes bytes) {
+void UcxTransport::send_control(int peer, Bytes bytes) {
   const std::lock_guard lock(mutex_);
-  control_.tell(peer, std::move(bytes));
+  control_.send_control(peer, std::move(bytes));
 }
 
-bool UcxTransport::is_said(int) {
+bool UcxTransport::is_control_sent(int) {
   const std::lock_guard lock(mutex_);
-  return control_.is_said();
+  return control_.is_control_sent();
 }
 
-std::optional<Transport::SmallMessage> UcxTransport::hear() {
+std::optional<Transport::ReceivedControl> UcxTransport::receive_control() {
   const std::lock_guard lock(mutex_);
   losses_.look();
   auto next = control_.next();
@@ -238,7 +238,7 @@ UcxTransport::~UcxTransport() {
 bool UcxTransport::is_sending() const {
   return std::ranges::any_of(lanes_, [](const UcxLane& lane) {
     return std::ranges::any_of(
-        lane.sends, [](const UcxOperation& each) { return each.state == UcxOperationState::flying; },
+        lane.sends, [](const UcxOperation& each) { return each.state == UcxOperationState::in_flight; },
         &UcxSend::operation);
   });
 }

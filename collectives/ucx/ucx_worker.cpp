@@ -76,7 +76,7 @@ Worker::Worker(std::shared_ptr<const UcxContext> context, ReceiveHandler receive
 void Worker::give_up(std::unique_ptr<Worker> worker) {
   if (!worker) return;
   worker->receive_ = [](const Arrival& /*arrival*/) { return false; };
-  keep_for_ever(std::shared_ptr<Worker>(std::move(worker)));
+  keep_forever(std::shared_ptr<Worker>(std::move(worker)));
 }
 
 // Closes a worker whose connections stand, or were never begun; see give_up().
@@ -137,7 +137,7 @@ std::string Worker::why_dead(int peer) const {
 void Worker::send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes,
                   UcxOperation& operation, unsigned flags) {
   ucp_ep_h const endpoint = endpoint_of(peer);
-  operation.state = endpoint == nullptr ? UcxOperationState::failed : UcxOperationState::flying;
+  operation.state = endpoint == nullptr ? UcxOperationState::failed : UcxOperationState::in_flight;
   if (endpoint == nullptr) return;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
@@ -148,7 +148,7 @@ void Worker::send(int peer, std::span<const std::byte> head, const void* data, s
 }
 
 void Worker::take(void* far_data, void* into, std::size_t bytes, UcxOperation& operation) {
-  operation.state = UcxOperationState::flying;
+  operation.state = UcxOperationState::in_flight;
   ucp_request_param_t params{};
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &taken;

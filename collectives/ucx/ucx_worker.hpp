@@ -29,10 +29,10 @@ class UcxContext {
   ucp_context_h context_ = nullptr;
 };
 
-// Says how far an operation is; `flying` means under way.
-enum class UcxOperationState : std::uint8_t { idle, flying, done, failed };
+// Says how far an operation is; `in_flight` means under way.
+enum class UcxOperationState : std::uint8_t { idle, in_flight, done, failed };
 
-// Follows a message under way. It must stay in its place while it is `flying`.
+// Follows a message under way. It must stay in its place while it is `in_flight`.
 struct UcxOperation {
   UcxOperationState state = UcxOperationState::idle;
 };
@@ -66,7 +66,7 @@ class Worker {
   // Returns UCX's reason why a peer cannot be reached any more; empty if it may be.
   std::string why_dead(int peer) const;
 
-  // Starts to send. Header, data and operation must stay unchanged while the operation is `flying`.
+  // Starts to send. Header, data and operation must stay unchanged while the operation is `in_flight`.
   void send(int peer, std::span<const std::byte> head, const void* data, std::size_t bytes, UcxOperation& operation,
             unsigned flags = 0);
   // Starts to receive far data into the caller's memory, under the same rule.

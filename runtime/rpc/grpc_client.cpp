@@ -139,7 +139,7 @@ struct Client::Parts {
 std::unique_ptr<Client> Client::create(std::string_view layer, const std::string& address,
                                        const ClientOptions& options) {
   detail::check_layer(layer, address);
-  detail::quieten();
+  detail::silence_grpc();
   if (options.timeout < Duration{})
     throw Error(Code::usage, text("an rpc client to ", printable(address), " with a negative timeout"),
                 "give a positive time, or zero for none");

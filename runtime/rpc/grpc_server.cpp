@@ -269,7 +269,7 @@ bool is_available() { return true; }
 std::unique_ptr<RpcServer> RpcServer::create(std::string_view layer, const std::string& address,
                                              const ServerOptions& options) {
   detail::check_layer(layer, address);
-  detail::quieten();
+  detail::silence_grpc();
   if (options.threads < 1 || options.threads > 1024)
     throw Error(Code::usage, text("an rpc server with ", options.threads, " threads"), "give 1 to 1024");
   std::unique_ptr<RpcServer> made(new RpcServer(std::make_unique<Parts>(address, options)));

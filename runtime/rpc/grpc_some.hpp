@@ -25,7 +25,7 @@ inline constexpr const char* proof_name = "lockstep-proof-bin";
 inline constexpr int most_bytes = 1 << 30;
 
 // Silences gRPC's messages on standard error, which repeat our errors. The variable GRPC_VERBOSITY keeps them.
-inline void quieten() {
+inline void silence_grpc() {
   static std::once_flag once;
   std::call_once(once, [] {
     refuse_code_of_the_user();

@@ -133,7 +133,7 @@ void Listener::run(const ConnectionHandler& hand_over) {
       lacks_descriptors_ = false;
       for (int i = 0; i < number; ++i) {
         const epoll_event& each = events[static_cast<std::size_t>(i)];
-        look_at(each.data.fd, each.events);
+        handle_event(each.data.fd, each.events);
       }
       connections_.drop_late();
       if (!connections_.admit(admitted)) make_room();
@@ -148,18 +148,18 @@ void Listener::run(const ConnectionHandler& hand_over) {
   }
 }
 
-void Listener::look_at(int descriptor, std::uint32_t events) {
+void Listener::handle_event(int descriptor, std::uint32_t events) {
   if (descriptor == bell_.get()) {
     std::uint64_t rings = 0;
     static_cast<void>(!::read(descriptor, &rings, sizeof rings));
     return;
   }
-  if (std::ranges::find(listening_, descriptor, &Socket::get) != listening_.end()) return let_in(descriptor);
-  connections_.look_at(descriptor, events);
+  if (std::ranges::find(listening_, descriptor, &Socket::get) != listening_.end()) return accept_connection(descriptor);
+  connections_.handle_event(descriptor, events);
 }
 
 // Never closes a listening socket: connections that cannot be accepted now stay in its queue.
-void Listener::let_in(int listening) {
+void Listener::accept_connection(int listening) {
   for (std::size_t i = 0; i < accepted_at_once; ++i) {
     Socket socket(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (socket.get() >= 0) {

@@ -45,8 +45,8 @@ class Listener {
   int bind_all(const std::string& host, const std::string& port);
   void wake() const;
   void run(const ConnectionHandler& hand_over);
-  void look_at(int descriptor, std::uint32_t events);
-  void let_in(int listening);
+  void handle_event(int descriptor, std::uint32_t events);
+  void accept_connection(int listening);
   void make_room();
 
   std::uint16_t port_ = 0;

@@ -106,8 +106,8 @@ class RpcExchange final : public Exchange {
   using LossProbe = std::function<std::optional<std::string>()>;
 
   RpcExchange(std::shared_ptr<rpc::Client> client, std::shared_ptr<PresenceLease> lease, std::string name,
-              std::vector<int> members, int rank, Patience patience, Log log, LossProbe look)
-      : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
+              std::vector<int> members, int rank, WaitLimits wait_limits, Log log, LossProbe look)
+      : Exchange(rank, static_cast<int>(members.size()), wait_limits, std::move(log)),
         client_(std::move(client)),
         lease_(std::move(lease)),
         name_(std::move(name)),
@@ -121,11 +121,12 @@ class RpcExchange final : public Exchange {
   }
 
  private:
-  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override {
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine,
+                                WaitLimits wait_limits) override {
     ++gathers_;
     const auto answer =
         client_->call<GatherReply>(gather_name, name_, members_, rank(), std::string(what), block_of(mine));
-    wait(answer, what, patience);
+    wait(answer, what, wait_limits);
     const auto [number, words, blocks] = value_of(answer);
     if (number != 0) throw Error(static_cast<Code>(number), words, remedy_of(static_cast<Code>(number)));
     std::vector<Bytes> all;
@@ -151,18 +152,18 @@ class RpcExchange final : public Exchange {
   }
 
   // Waits for the answer. The exchange server knows the missing members, and tells all at once.
-  void wait(const rpc::StatusOrResult<GatherReply>& answer, std::string_view what, Patience patience) {
-    const bool warns = exchange_rules::warns_first(patience);
-    if (warns && !arrives_within(answer, patience.warn))
-      log().warn(exchange_rules::stall_warning(patience.warn, missing(what)));
-    if (patience.limit == Duration{}) {
+  void wait(const rpc::StatusOrResult<GatherReply>& answer, std::string_view what, WaitLimits wait_limits) {
+    const bool warns = exchange_rules::warns_first(wait_limits);
+    if (warns && !arrives_within(answer, wait_limits.warn))
+      log().warn(exchange_rules::stall_warning(wait_limits.warn, missing(what)));
+    if (wait_limits.limit == Duration{}) {
       while (!arrives_within(answer, std::chrono::hours(1))) continue;
     }
-    if (arrives_within(answer, patience.limit - (warns ? patience.warn : Duration{}))) return;
-    static_cast<void>(client_->call<void>(give_up_name, name_, rank(), format_duration(patience.limit)));
+    if (arrives_within(answer, wait_limits.limit - (warns ? wait_limits.warn : Duration{}))) return;
+    static_cast<void>(client_->call<void>(give_up_name, name_, rank(), format_duration(wait_limits.limit)));
     if (answer.wait_for(enough)) return;
     throw Error(Code::stall,
-                text("waited ", format_duration(patience.limit), " in \"", what, "\" for ", client_->address(),
+                text("waited ", format_duration(wait_limits.limit), " in \"", what, "\" for ", client_->address(),
                      ", which runs the exchange and does not answer"),
                 "check that process; LOCKSTEP_TIMEOUT sets the limit");
   }
@@ -210,7 +211,7 @@ class RpcExchange final : public Exchange {
     for (const int each : ranks) members.push_back(members_.at(static_cast<std::size_t>(each)));
     const auto me = static_cast<int>(std::ranges::find(ranks, rank()) - ranks.begin());
     return std::make_unique<RpcExchange>(client_, lease_, text(name_, '/', gathers_, '.', ranks.front()),
-                                         std::move(members), me, patience(), log(), look_);
+                                         std::move(members), me, wait_limits(), log(), look_);
   }
 
   // Limits the wait for an answer that the exchange server gives by itself. A guess.
@@ -227,7 +228,7 @@ class RpcExchange final : public Exchange {
 }  // namespace
 
 std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::string& name, int rank, int size,
-                                       Patience patience, const Log& log, const RpcExchangeOptions& options) {
+                                       WaitLimits wait_limits, const Log& log, const RpcExchangeOptions& options) {
   if (size < 1 || rank < 0 || rank >= size || name.find('/') != std::string::npos)
     throw Error(Code::usage, text("member ", rank, " of ", size, " of '", printable(name), '\''),
                 "ranks count from 0 to the size less one, and names have no slash");
@@ -236,7 +237,7 @@ std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::str
   auto lease = std::make_shared<PresenceLease>(client, name, rank, options.label);
   std::vector<int> members(static_cast<std::size_t>(size));
   std::iota(members.begin(), members.end(), 0);
-  return std::make_unique<RpcExchange>(client, std::move(lease), name, std::move(members), rank, patience,
+  return std::make_unique<RpcExchange>(client, std::move(lease), name, std::move(members), rank, wait_limits,
                                        log.speaking_as(text("rank ", rank, " of ", size)), options.look);
 }
 

@@ -45,7 +45,7 @@ struct RpcExchangeOptions {
 // Makes member `rank` of `size` under `name` at the exchange server's address. If a member leaves without a farewell,
 // or its process ends, the others' calls fail with its name.
 std::unique_ptr<Exchange> rpc_exchange(const std::string& server, const std::string& name, int rank, int size,
-                                       Patience patience, const Log& log, const RpcExchangeOptions& options = {});
+                                       WaitLimits wait_limits, const Log& log, const RpcExchangeOptions& options = {});
 
 // Returns a member that has left without a farewell, in such an exchange or one split from it. If the exchange server
 // is gone, it returns the first member. Never waits.

@@ -100,7 +100,7 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
       const std::lock_guard lock(mutex_);
       stranger_ = text(printable(type), ' ', number, " is of another cluster, ", printable(theirs, most_words),
                        "; here it is ", ours);
-      said_.notify_all();
+      changed_.notify_all();
     }
     return std::vector<std::string>{me_.type, std::to_string(me_.index), ours};
   });
@@ -110,7 +110,7 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
                   "start all tasks with one cluster");
     const std::lock_guard lock(mutex_);
     over_ = true;
-    said_.notify_all();
+    changed_.notify_all();
   });
 }
 
@@ -143,7 +143,7 @@ std::vector<Server::PeerTask> Server::peers(bool with_evaluators) const {
 }
 
 // Returns an empty text if the answer is that of the expected task.
-std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const {
+std::string Server::task_mismatch(const PeerTask& other, const std::vector<std::string>& said) const {
   if (said.size() != 3) return text(name_of(other), " is not a task of Lockstep");
   if (said[0] != other.task.type || said[1] != std::to_string(other.task.index))
     return text(name_of(other), " says that it is ", printable(said[0]), ' ', printable(said[1]));
@@ -156,7 +156,7 @@ std::string Server::who_is_wrong(const PeerTask& other, const std::vector<std::s
 // have ended already.
 void Server::wait_for_all(Duration limit) { wait_for(peers(false), {.warn = {}, .limit = limit}); }
 
-void Server::wait_for_workers(Patience patience) { wait_for(workers(), patience); }
+void Server::wait_for_workers(WaitLimits wait_limits) { wait_for(workers(), wait_limits); }
 
 // Returns the other tasks that train.
 std::vector<Server::PeerTask> Server::workers() const {
@@ -179,19 +179,19 @@ std::optional<std::string> Server::gone_worker() const {
 
 // Asks the missing tasks in rounds until all have answered. A task of another cluster, or with another key, ends the
 // wait at once.
-void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
+void Server::wait_for(std::vector<PeerTask> missing, WaitLimits wait_limits) {
   start();
   const auto begin = Clock::now();
-  const Duration limit = patience.limit;
+  const Duration limit = wait_limits.limit;
   const auto end = limit > Duration{} ? begin + limit : Clock::time_point::max();
-  bool warns = patience.warn > Duration{};
+  bool warns = wait_limits.warn > Duration{};
   std::vector<std::unique_ptr<rpc::Client>> clients;
   clients.reserve(missing.size());
   while (!missing.empty() && !is_over_within({})) {
     const Duration left = end - Clock::now();
     refuse_stranger();
-    if (warns && Clock::now() - begin > patience.warn) {
-      options_.log.warn(text(id(Code::stall), ' ', words_of(me_), " has waited ", format_duration(patience.warn),
+    if (warns && Clock::now() - begin > wait_limits.warn) {
+      options_.log.warn(text(id(Code::stall), ' ', words_of(me_), " has waited ", format_duration(wait_limits.warn),
                              " for ", names_of_all(missing)));
       warns = false;
     }
@@ -212,7 +212,7 @@ void Server::wait_for(std::vector<PeerTask> missing, Patience patience) {
         throw Error(Code::untrusted, text(name_of(missing[i]), ": ", error->detail()));
       if (error)
         still.push_back(missing[i]);
-      else if (const std::string wrong = who_is_wrong(missing[i], answers[i].get_value()); !wrong.empty())
+      else if (const std::string wrong = task_mismatch(missing[i], answers[i].get_value()); !wrong.empty())
         throw Error(Code::cluster, wrong, "start all tasks with one cluster, each with its own type and index");
     }
     missing = std::move(still);
@@ -255,14 +255,14 @@ void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit
 // Waits at most that long for the announcement of the end.
 bool Server::is_over_within(Duration time) {
   std::unique_lock lock(mutex_);
-  return said_.wait_for(lock, time, [&] { return over_; });
+  return changed_.wait_for(lock, time, [&] { return over_; });
 }
 
 // True if the task answers within two seconds, and is the expected one.
 bool Server::is_there(const PeerTask& other) const {
   const auto client = client_of(other, seconds(2), true);
   const auto answer = ask(*client);
-  return answer.is_ok() && who_is_wrong(other, answer.get_value()).empty();
+  return answer.is_ok() && task_mismatch(other, answer.get_value()).empty();
 }
 
 // Waits for the end, and looks after the leader meanwhile, because nobody announces an end after the leader has died.
@@ -314,7 +314,7 @@ void Server::shut_down_all() {
   }
   const std::lock_guard lock(mutex_);
   over_ = true;
-  said_.notify_all();
+  changed_.notify_all();
 }
 
 }  // namespace lockstep

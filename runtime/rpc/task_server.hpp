@@ -47,9 +47,9 @@ class Server {
   // Waits until every task but evaluators has its server. Throws Error stall after `limit`, naming the missing tasks,
   // and cluster if a task has another cluster. Returns early if the cluster is over.
   void wait_for_all(Duration limit = std::chrono::seconds(300));
-  // Waits for the chief and the workers only. After patience.warn it logs the missing tasks; after patience.limit it
-  // throws. A limit of zero waits for ever.
-  void wait_for_workers(Patience patience = {});
+  // Waits for the chief and the workers only. After wait_limits.warn it logs the missing tasks; after wait_limits.limit
+  // it throws. A limit of zero waits for ever.
+  void wait_for_workers(WaitLimits wait_limits = {});
   // Returns the name of a training task that has no server any more. Returns nothing if all have one, or don't answer.
   std::optional<std::string> gone_worker() const;
   // Waits until a task has called shut_down_all(). Throws Error peer_failed if the leading task ends without that: the
@@ -64,9 +64,9 @@ class Server {
     std::string address;
   };
   std::string name_of(const PeerTask& other) const;
-  std::string who_is_wrong(const PeerTask& other, const std::vector<std::string>& said) const;
+  std::string task_mismatch(const PeerTask& other, const std::vector<std::string>& said) const;
   std::unique_ptr<rpc::Client> client_of(const PeerTask& other, Duration timeout, bool waits) const;
-  void wait_for(std::vector<PeerTask> missing, Patience patience);
+  void wait_for(std::vector<PeerTask> missing, WaitLimits wait_limits);
   std::vector<PeerTask> workers() const;
   std::string names_of_all(const std::vector<PeerTask>& some) const;
   std::vector<PeerTask> peers(bool with_evaluators) const;
@@ -80,7 +80,7 @@ class Server {
   Task me_;
   TaskServerOptions options_;
   std::mutex mutex_;
-  std::condition_variable said_;
+  std::condition_variable changed_;
   bool over_ = false;
   std::string stranger_;  // Describes a caller of another cluster.
   bool started_ = false;

@@ -36,7 +36,7 @@ double price(std::string_view name, const GroupFacts& facts, std::size_t bytes,
              Collective collective = Collective::all_reduce) {
   Shape shape{.size = facts.size, .count = bytes};
   if (collective == Collective::all_gather || collective == Collective::gather)
-    shape.takes = Blocks::even(bytes, facts.size);
+    shape.output_blocks = Blocks::even(bytes, facts.size);
   return price_us(*find_algorithm(collective, name), shape, facts);
 }
 
@@ -46,13 +46,13 @@ TEST(Facts, AreThoseOfTheGroupAndNotOfTheWorld) {
   const GroupFacts world = facts(topology);
   EXPECT_EQ(world.nodes(), 3);
   EXPECT_EQ(world.most_on_a_node, 8);
-  EXPECT_EQ(world.near, Link::same_node);
+  EXPECT_EQ(world.node_link, Link::same_node);
   EXPECT_TRUE(world.has_levels());
   const GroupFacts cache = facts(topology, {0, 1, 2, 3});
-  EXPECT_EQ(cache.near, Link::shared_cache);
+  EXPECT_EQ(cache.node_link, Link::shared_cache);
   EXPECT_FALSE(cache.has_levels());
   const GroupFacts leaders = facts(topology, {0, 8, 16});
-  EXPECT_EQ(leaders.near, Link::self);
+  EXPECT_EQ(leaders.node_link, Link::self);
   EXPECT_FALSE(leaders.has_levels());
   const GroupFacts mixed = facts(topology, {16, 1, 17, 0});
   EXPECT_EQ(mixed.levels.nodes, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
@@ -97,7 +97,7 @@ TEST(Facts, HaveThePackagesOfNodesWhereTheseHaveEqualOnes) {
   EXPECT_EQ(*world.packages->above, (Levels{{{0, 1}, {2, 3}, {4, 5}}}));
   EXPECT_EQ(world.seen_levels(false), world.packages.get());
   EXPECT_EQ(world.seen_levels(true), &world.levels);
-  EXPECT_LT(world.package_latency_us, world.near_latency_us);
+  EXPECT_LT(world.package_latency_us, world.node_latency_us);
   const GroupFacts one = facts(topology, {0, 5, 1, 4});
   ASSERT_NE(one.packages, nullptr);
   EXPECT_EQ(*one.packages, (Levels{{{0, 2}, {1, 3}}}));
@@ -129,8 +129,11 @@ TEST(Prices, AreLowerWithinAPackage) {
 TEST(Prices, UseTheRateOfOneConnection) {
   const Topology plain = nodes_of(4, 4, shape({.packages = 1, .cores = 4, .l3_cores = 4}));
   const auto measured = [&](double flow) {
-    return facts(plain.with_network(
-        {.latency_us = 20, .near_us = 1, .bytes_per_us = 4000, .flow_bytes_per_us = flow, .short_bytes_per_us = 4000}));
+    return facts(plain.with_network({.latency_us = 20,
+                                     .node_latency_us = 1,
+                                     .bytes_per_us = 4000,
+                                     .flow_bytes_per_us = flow,
+                                     .short_bytes_per_us = 4000}));
   };
   const auto price_of = [&](std::string_view name, const GroupFacts& known) {
     const Shape shape{.size = known.size, .count = 4U << 20U, .levels = known.seen_levels(true)};
@@ -145,8 +148,9 @@ TEST(Prices, AreHigherBetweenRacks) {
   const Topology plain = nodes_of(8, 2, machine);
   const std::vector<std::string> names = {"a", "b", "a", "b", "a", "b", "a", "b"};
   const auto measured = [&](const std::vector<std::string>& racks, std::int64_t uplink) {
-    return facts(plain.with_racks(racks, uplink)
-                     .with_network({.latency_us = 20, .near_us = 1, .bytes_per_us = 1000, .short_bytes_per_us = 1000}));
+    return facts(
+        plain.with_racks(racks, uplink)
+            .with_network({.latency_us = 20, .node_latency_us = 1, .bytes_per_us = 1000, .short_bytes_per_us = 1000}));
   };
   constexpr std::size_t much = 64U << 20U;
   const auto price_of = [&](std::string_view name, const GroupFacts& known) {
@@ -182,14 +186,14 @@ TEST(Facts, PreferMeasuredSpeedsToClaimedOnes) {
   EXPECT_FALSE(said.is_measured);
   EXPECT_EQ(segment_that_suits(said), 0U);
   const GroupFacts measured =
-      facts(topology.with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 117, .crowd = 4}));
+      facts(topology.with_network({.latency_us = 30, .node_latency_us = 7, .bytes_per_us = 117, .crowd = 4}));
   EXPECT_TRUE(measured.is_measured && measured.network_known);
   EXPECT_EQ(measured.network_latency_us, 30);
-  EXPECT_EQ(measured.near_latency_us, 7);
+  EXPECT_EQ(measured.node_latency_us, 7);
   EXPECT_EQ(measured.network_bytes_per_us, 117);
   EXPECT_EQ(measured.members_per_core, 4) << "of all nodes that this machine has";
   const GroupFacts without_neighbours = facts(topology.with_network({.latency_us = 30, .bytes_per_us = 117}));
-  EXPECT_EQ(without_neighbours.near_latency_us, said.near_latency_us);
+  EXPECT_EQ(without_neighbours.node_latency_us, said.node_latency_us);
   EXPECT_EQ(without_neighbours.members_per_core, 1);
   const GroupFacts one_node = facts(topology.with_network({.latency_us = 30, .bytes_per_us = 117}), {0, 1});
   EXPECT_EQ(one_node.nodes(), 1);
@@ -208,8 +212,9 @@ TEST(Segments, AreLongerWhereLinksAreFasterOrCoresAreShared) {
 }
 
 TEST(Prices, OfSegmentsThatOverlapAreLowerUntilTheyAreTooMany) {
-  const GroupFacts nodes = facts(nodes_of(4, 2, shape({.cores = 2}))
-                                     .with_network({.latency_us = 30, .near_us = 7, .bytes_per_us = 1000, .crowd = 4}));
+  const GroupFacts nodes =
+      facts(nodes_of(4, 2, shape({.cores = 2}))
+                .with_network({.latency_us = 30, .node_latency_us = 7, .bytes_per_us = 1000, .crowd = 4}));
   const Algorithm& staged = *find_algorithm(Collective::all_reduce, "hierarchical_ring");
   const Shape large{.size = 8, .count = 16U << 20U, .levels = &nodes.levels};
   EXPECT_LT(price_us(staged, large, nodes, 8), price_us(staged, large, nodes));
@@ -220,9 +225,10 @@ TEST(Prices, OfSegmentsThatOverlapAreLowerUntilTheyAreTooMany) {
 TEST(Prices, OfCrowdedCoresCountMessagesRatherThanTheirWay) {
   const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
   const auto of = [&](double latency_us, double crowd) {
-    return price(
-        "ring",
-        facts(topology.with_network({.latency_us = latency_us, .near_us = 1, .bytes_per_us = 117, .crowd = crowd})), 8);
+    return price("ring",
+                 facts(topology.with_network(
+                     {.latency_us = latency_us, .node_latency_us = 1, .bytes_per_us = 117, .crowd = crowd})),
+                 8);
   };
   EXPECT_GT(of(100, 1), of(10, 1));
   EXPECT_GT(of(10, 8), of(10, 4));
@@ -232,8 +238,9 @@ TEST(Prices, OfCrowdedCoresCountMessagesRatherThanTheirWay) {
 // On cores that are shared every round is waited for, and what moves bytes within a node takes from what moves them
 // between nodes.
 TEST(Prices, OfCrowdedCoresAreLowestForFewRoundsAndFewBytesWithinTheNode) {
-  const GroupFacts crowded = facts(nodes_of(4, 2, shape({.cores = 2}))
-                                       .with_network({.latency_us = 9, .near_us = 9, .bytes_per_us = 117, .crowd = 4}));
+  const GroupFacts crowded =
+      facts(nodes_of(4, 2, shape({.cores = 2}))
+                .with_network({.latency_us = 9, .node_latency_us = 9, .bytes_per_us = 117, .crowd = 4}));
   const auto of = [&](std::string_view name, std::size_t bytes, int segments) {
     const Shape problem{.size = 8, .count = bytes, .levels = &crowded.levels};
     return price_us(*find_algorithm(Collective::all_reduce, name), problem, crowded, segments);
@@ -248,7 +255,8 @@ TEST(Prices, OfCrowdedCoresAreLowestForFewRoundsAndFewBytesWithinTheNode) {
 TEST(Prices, OfCrowdedCoresAreLowestForPiecesThatHideWork) {
   const GroupFacts crowded = facts(
       nodes_of(4, 2, shape({.cores = 2}))
-          .with_network({.latency_us = 30, .near_us = 9, .bytes_per_us = 117, .short_bytes_per_us = 117, .crowd = 4}));
+          .with_network(
+              {.latency_us = 30, .node_latency_us = 9, .bytes_per_us = 117, .short_bytes_per_us = 117, .crowd = 4}));
   const auto of = [&](std::size_t bytes, std::size_t piece) {
     const Shape problem{.size = 8, .count = bytes, .segment = piece, .levels = &crowded.levels};
     return price_us(*find_algorithm(Collective::broadcast, "node_chain"), problem, crowded);
@@ -294,7 +302,7 @@ TEST(Prices, ARootThatReceivesFromAllPaysForIt) {
   const GroupFacts node = facts(nodes_of(1, 8, shape({.cores = 8})));
   const double gathered = price("flat", node, 1 << 20, Collective::gather);
   EXPECT_GT(gathered,
-            7 * static_cast<double>(1 << 20) / link_costs()[static_cast<std::size_t>(node.near)].bytes_per_us);
+            7 * static_cast<double>(1 << 20) / link_costs()[static_cast<std::size_t>(node.node_link)].bytes_per_us);
 }
 
 TEST(Prices, LargeGroupsArePricedQuickly) {
@@ -324,7 +332,7 @@ TEST(LinkCosts, AreOneForEachLinkWithProvenanceAndNeverLessThanThoseOfAShorterLi
 TEST(Prices, AreTheSumOfTheirTermsLessTheOverlap) {
   const GroupFacts crowded =
       facts(nodes_of(4, 2, shape({.cores = 2}))
-                .with_network({.latency_us = 30, .near_us = 9, .bytes_per_us = 117, .crowd = 4}));
+                .with_network({.latency_us = 30, .node_latency_us = 9, .bytes_per_us = 117, .crowd = 4}));
   for (const std::string_view name : {"hierarchical_ring", "node_ring", "ring"}) {
     for (const int segments : {1, 8}) {
       const Shape problem{.size = 8, .count = 4U << 20U, .levels = &crowded.levels};
@@ -345,16 +353,16 @@ TEST(Prices, OfManyMembersAreThoseOfTheirSchedules) {
   const auto topology = std::make_shared<const Topology>(nodes_of(64, 8, machine));
   const GroupFacts known = facts(*topology);
   for (const Collective collective : {Collective::all_reduce, Collective::all_gather, Collective::broadcast}) {
-    Planner planner(topology, world_group(*topology, 0), {.near_element = 4096});
+    Planner planner(topology, world_group(*topology, 0), {.split_node_element = 4096});
     for (const std::size_t bytes : {8UL, 4096UL, 1UL << 16U, 1UL << 22U}) {
       Spec spec{.collective = collective, .type = DataType::u8, .element_bytes = 1, .count = bytes};
-      if (cuts_output(collective)) spec.takes = Blocks::even(bytes, known.size);
+      if (cuts_output(collective)) spec.output_blocks = Blocks::even(bytes, known.size);
       double best = 0;
       double chosen = 0;
       for (const AlgorithmCandidate& each : planner.candidates(spec)) {
         if (!each.why_not.empty() || each.name == node_algorithm) continue;
         Shape problem{.size = known.size, .count = bytes, .segment = each.piece, .levels = &known.levels};
-        if (cuts_output(collective)) problem.takes = spec.takes;
+        if (cuts_output(collective)) problem.output_blocks = spec.output_blocks;
         const double exact = price_us(*find_algorithm(collective, each.name), problem, known, each.segments);
         if (bytes >= 1U << 16U) {
           EXPECT_NEAR(each.price.total_us / exact, 1, 0.1) << each.name << ' ' << bytes;

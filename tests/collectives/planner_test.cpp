@@ -45,8 +45,8 @@ Spec spec_of(const Problem& problem, int index, Spec spec = {}) {
   spec.count = problem.count;
   spec.root = problem.root;
   spec.in_place = problem.in_place;
-  spec.gives = shape.gives;
-  spec.takes = shape.takes;
+  spec.input_blocks = shape.input_blocks;
+  spec.output_blocks = shape.output_blocks;
   return spec;
 }
 
@@ -163,7 +163,7 @@ TEST(Planner, EqualQuestionsHaveEqualAnswers) {
       if (problem.collective == Collective::all_gather_v) {
         std::vector<std::size_t> offsets(problem.counts.size());
         for (std::size_t i = 0; i < offsets.size(); ++i) offsets[i] = 100 * i + static_cast<std::size_t>(roll(0, 9));
-        spec.takes = Blocks::placed(offsets, problem.counts);
+        spec.output_blocks = Blocks::placed(offsets, problem.counts);
       }
       Planner planner(topology, Group(ranks, ranks[static_cast<std::size_t>(index)]));
       const auto plan = planner.plan(spec);
@@ -181,7 +181,8 @@ TEST(Planner, IgnoresCountsThatOthersDoNotKnow) {
   Planner planner = planner_of(cluster({4}), 0, options);
   const auto choice = [&](std::size_t count) {
     const Blocks blocks = Blocks::packed(std::vector<std::size_t>(4, count));
-    return planner.plan({.collective = Collective::all_to_all_v, .count = count, .gives = blocks, .takes = blocks})
+    return planner
+        .plan({.collective = Collective::all_to_all_v, .count = count, .input_blocks = blocks, .output_blocks = blocks})
         ->choice_number();
   };
   EXPECT_EQ(choice(0), choice(1));
@@ -266,7 +267,7 @@ TEST(Planner, TakesPackagesAsALevelOfMessages) {
     return all;
   };
   EXPECT_EQ(peers("hierarchical_ring", {}), (std::vector{6, 1, 13}));
-  EXPECT_EQ(peers("node_ring", {.near_element = 64}), (std::vector{13}));
+  EXPECT_EQ(peers("node_ring", {.split_node_element = 64}), (std::vector{13}));
   std::vector<Schedule> schedules;
   for (int index = 0; index < topology->size(); ++index) {
     Planner planner = planner_of(topology, index, {.algorithm = "all_reduce:hierarchical_ring"});
@@ -327,7 +328,7 @@ TEST(Planner, BlocksAreCutAndEachSegmentIsRight) {
   const auto topology = cluster({3, 3, 3});
   for (const std::string_view row : {"all_gather * * * node_rails 4000 t", "all_gather * * * hierarchical 4000 t",
                                      "reduce_scatter * * * node_rails 4000 t", "all_to_all * * * pairwise 4000 t"}) {
-    const PlannerOptions options{.table = std::string(row), .near_element = 64};
+    const PlannerOptions options{.table = std::string(row), .split_node_element = 64};
     const auto collective = parse_collective(row.substr(0, row.find(' ')));
     ASSERT_TRUE(collective) << row;
     Problem problem = problem_of(*collective, 9, 1000);
@@ -370,7 +371,7 @@ TEST(Planner, KeepsPlansByTheirCounts) {
   Planner planner = planner_of(cluster({4}), 0, {.most_plans = 3});
   const auto spec = [](std::size_t last) {
     const std::vector<std::size_t> counts{1, 2, 3, last};
-    return Spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
+    return Spec{.collective = Collective::all_gather_v, .output_blocks = Blocks::packed(counts)};
   };
   const auto plan = planner.plan(spec(4));
   EXPECT_EQ(planner.plan(spec(4)), plan) << "another table with the same counts";
@@ -388,7 +389,7 @@ TEST(Planner, KeepsPlansByTheirCounts) {
 TEST(Planner, FindsKeptPlansWithoutAllocating) {
   Planner planner = planner_of(cluster({4}));
   const std::vector<std::size_t> counts{1, 2, 3, 4};
-  const Spec spec{.collective = Collective::all_gather_v, .takes = Blocks::packed(counts)};
+  const Spec spec{.collective = Collective::all_gather_v, .output_blocks = Blocks::packed(counts)};
   const auto plan = planner.plan(spec);
   const std::size_t before = allocations_made();
   const auto again = planner.plan(spec);

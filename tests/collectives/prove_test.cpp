@@ -270,7 +270,7 @@ TEST(Simulate, RefusesSchedulesThatFailInPlace) {
 struct NodeSteps : testing::Test {
   using Steps = std::vector<IntraNodeStep>;
 
-  static Schedule schedule(const Steps& steps) { return {.rounds = {{.near = steps}}, .scratch = 8}; }
+  static Schedule schedule(const Steps& steps) { return {.rounds = {{.node_steps = steps}}, .scratch = 8}; }
   // Whether the steps are refused if `spoil` has changed those of member 1, or of both members.
   testing::AssertionResult is_refused_for(bool both, const std::function<void(Steps&)>& spoil,
                                           std::string_view why) const {

@@ -138,7 +138,7 @@ TEST(Seats, AreKeptWhileReplicasWorkAndTheCallerIsFreeAgain) {
   const auto& both = std::get<0>(seats);
   EXPECT_LT(both[0].size(), before.size());
   for (const int cpu : both[0]) EXPECT_EQ(std::ranges::count(both[1], cpu), 0) << "each has its own";
-  MirroredStrategy free(2, {.patience = quick().patience, .log = Log(LogLevel::off), .pin = false});
+  MirroredStrategy free(2, {.wait_limits = quick().wait_limits, .log = Log(LogLevel::off), .pin = false});
   const auto anywhere = free.run([] { return std::tuple(bound_to()); });
   for (const auto& each : std::get<0>(anywhere).local()) EXPECT_EQ(each, before);
 }

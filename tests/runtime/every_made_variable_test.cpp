@@ -85,7 +85,7 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
                 std::string::npos)
           << words;
     }
-    mend();
+    restore();
   }
   is_one(strategy->run([] { return named("foo"); }), "foo");
 }

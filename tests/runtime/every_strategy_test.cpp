@@ -165,7 +165,7 @@ TEST_P(EveryStrategy, ExceptionsInMergeCallEndTheRun) {
     }
     EXPECT_FALSE(has_strategy());
     EXPECT_FALSE(in_cross_replica_context());
-    mend();
+    restore();
   };
   thrown([](ReplicaContext&) { throw std::out_of_range("in the middle of it"); });
   thrown([](ReplicaContext& context) {
@@ -201,7 +201,7 @@ TEST_P(EveryStrategy, CallsForAllAreRefusedInAReplica) {
       EXPECT_NE(std::string(error.what()).find("requires being in cross-replica context"), std::string::npos)
           << error.what();
     }
-    mend();
+    restore();
   };
   refused([&] { strategy->run([] {}); });
   refused([&] { strategy->reduce(max, 1); });

@@ -99,7 +99,7 @@ TEST_P(GradientReducers, RefuseWrongSteps) {
           });
         },
         Code::replica_failed);
-    mend();
+    restore();
     return words;
   };
   const auto has = [](const std::string& words, std::string_view part) {

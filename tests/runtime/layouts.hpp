@@ -41,7 +41,7 @@ class EveryLayout : public testing::TestWithParam<Layout> {
   bool is_on_gpus() const { return strategy->devices().front().find("GPU") != std::string::npos; }
   bool is_in_one_process() const { return strategy->num_local_replicas() == size(); }
   // After a failure: one of several processes cannot be used again.
-  void mend() {
+  void restore() {
     if (is_in_one_process()) return;
     strategy.reset();
     strategy = GetParam().make();

@@ -7,7 +7,7 @@
 namespace lockstep::test {
 
 inline StrategyOptions quick(std::shared_ptr<CrossDeviceOps> ops = nullptr) {
-  return {.patience = Patience{std::chrono::seconds(10), std::chrono::seconds(30)},
+  return {.wait_limits = WaitLimits{std::chrono::seconds(10), std::chrono::seconds(30)},
           .log = Log(LogLevel::off),
           .cross_device_ops = std::move(ops)};
 }

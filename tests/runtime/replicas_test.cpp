@@ -107,7 +107,7 @@ TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
 }
 
 TEST(Replicas, WaitForAMergeCallWithoutLimit) {
-  MirroredStrategy two(2, {.patience = Patience{std::chrono::milliseconds(300), std::chrono::milliseconds(700)},
+  MirroredStrategy two(2, {.wait_limits = WaitLimits{std::chrono::milliseconds(300), std::chrono::milliseconds(700)},
                            .log = Log(LogLevel::off)});
   const auto met = two.run([](ReplicaContext& context) {
     return context.merge_call(
@@ -124,7 +124,7 @@ TEST(Replicas, WaitForAMergeCallWithoutLimit) {
 TEST(Replicas, ThatDoNotComeToMeetAreNamed) {
   std::mutex mutex;
   std::vector<std::string> lines;
-  MirroredStrategy three(3, {.patience = Patience{std::chrono::milliseconds(100), std::chrono::milliseconds(700)},
+  MirroredStrategy three(3, {.wait_limits = WaitLimits{std::chrono::milliseconds(100), std::chrono::milliseconds(700)},
                              .log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) {
                                const std::lock_guard lock(mutex);
                                lines.emplace_back(line);
@@ -186,7 +186,7 @@ TEST(Replicas, SwallowedFailuresEndTheRun) {
                     }
                   });
                 },
-                Code::poisoned)
+                Code::already_failed)
                 .find("no replica said so"),
             std::string::npos);
   EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "mended, also for a call outside of run";

@@ -31,10 +31,10 @@ BUGS = [
     ("who left in this very call is waited for", ENGINE + "departed_members.cpp", "    if (!last || *last >= operation.number) continue;\n", "    if (!last || *last + 1 >= operation.number) continue;\n"),
     ("calls under way are not looked at when somebody leaves", ENGINE + "control_dispatcher.cpp", "  for (const Operation* operation : parts_.operations.active()) parts_.departed.check(*operation);\n", ""),
     ("who fails does not tell", ENGINE + "failure_handler.cpp", "if (tell_others)", "if (false)"),
-    ("questions are not answered", ENGINE + "control_dispatcher.cpp", "  parts_.transport.tell(peer, to_bytes(parts_.history.answer(message, parts_.operations.oldest_collective())));\n", ""),
+    ("questions are not answered", ENGINE + "control_dispatcher.cpp", "  parts_.transport.send_control(peer, to_bytes(parts_.history.answer(message, parts_.operations.oldest_collective())));\n", ""),
     ("answers are not kept", ENGINE + "stall_detector.cpp", "operation->answers[static_cast<std::size_t>(peer)] = answer;", "continue;"),
     ("the last word of one that fails names nobody", ENGINE + "control_dispatcher.cpp", "text(\"rank \", peer, \": \", message.reason.text)", "message.reason.text"),
-    ("a wait that moved goes on counting", ENGINE + "core.cpp", "  if (moved && operation.quiet.since != StallWatch::unknown) stalls_.restart(operation);\n", ""),
+    ("a wait that moved goes on counting", ENGINE + "core.cpp", "  if (moved && operation.stall.since != StallWatch::unknown) stalls_.restart(operation);\n", ""),
     # Rounds, segments, lanes.
     ("a repeated round is done once more", ENGINE + "runner.cpp", "  if (++part.lap < round.times) return;\n", "  if (part.lap++ < round.times) return;\n"),
     ("a lane is never free again", ENGINE + "runner.cpp", "    ++queue_of(operation, part).serving;\n", ""),
@@ -45,38 +45,38 @@ BUGS = [
     ("memory is written after a failure", ENGINE + "failure_handler.cpp", "parts_.runner.abandon()", "true"),
     ("members of a node come in different orders", ENGINE + "runner.cpp", "      before += segment < width ? 0 : segment - width + 1;\n", "      before += segment;\n"),
     ("the room is never free again", ENGINE + "runner.cpp", "  in_room_ = nullptr;\n  ++in_node_.serving;\n", "  in_room_ = nullptr;\n"),
-    ("a later meeting does not wait for the one before", ENGINE + "runner.cpp", "    if (in_node_.serving != turn_of_meeting(operation, part)) return false;\n", ""),
+    ("a later meeting does not wait for the one before", ENGINE + "runner.cpp", "    if (in_node_.serving != room_turn_of(operation, part)) return false;\n", ""),
     # The room: which step may be written, and which may be read.
     ("a slot is written while it is read", NODE + "room.hpp", "(holder == StepStorage::slot ? slot_ring : line_ring) - in_use", "(holder == StepStorage::slot ? slot_ring : line_ring) - in_use + 1"),
     ("a page is written while it is read", NODE + "room.hpp", "(holder == StepStorage::slot ? slot_ring : line_ring) - in_use", "(holder == StepStorage::slot ? slot_ring - in_use : line_ring)"),
-    ("whose call it is does not count", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).word.load(std::memory_order_acquire) >> 32U == step;\n"),
-    ("any step will do", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return reaches(static_cast<StepNumber>(line(member, step).word.load(std::memory_order_acquire) >> 32U), step - 1);\n"),
-    ("the others are taken to be a step further", NODE + "room.hpp", "  void all_reached(StepNumber step) { known_ = step; }\n", "  void all_reached(StepNumber step) { known_ = step + 2; }\n"),
+    ("whose call it is does not count", NODE + "room.hpp", "    return line(member, step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).stamp.load(std::memory_order_acquire) >> 32U == step;\n"),
+    ("any step will do", NODE + "room.hpp", "    return line(member, step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return reaches(static_cast<StepNumber>(line(member, step).stamp.load(std::memory_order_acquire) >> 32U), step - 1);\n"),
+    ("the others are taken to be a step further", NODE + "room.hpp", "  void note_reached_by_all(StepNumber step) { reached_by_all_ = step; }\n", "  void note_reached_by_all(StepNumber step) { reached_by_all_ = step + 2; }\n"),
     ("steps do not wrap around", NODE + "room_memory.hpp", "static_cast<std::int32_t>(a - k) >= 0", "a >= k"),
     ("who has published more is taken to be behind", NODE + "room.hpp", "    return reaches(static_cast<StepNumber>(word >> 32U), step);\n", "    return static_cast<StepNumber>(word >> 32U) == step;\n"),
     ("those who arrived are counted on", NODE + "room.hpp", "      all.arrived.store(0, std::memory_order_relaxed);\n", ""),
-    ("an earlier result is taken", NODE + "room.hpp", "    return line(step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).word.load(std::memory_order_acquire) != 0;\n"),
+    ("an earlier result is taken", NODE + "room.hpp", "    return line(step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).stamp.load(std::memory_order_acquire) != 0;\n"),
     ("slots that move about leave their area", NODE + "room_memory.hpp", "step / slot_ring % (layout_.area / span) * span", "step / slot_ring % (layout_.area / span + 1) * span"),
-    ("a step is published before its data is there", NODE + "exchange_form.cpp", "      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;\n      phase_ = FormPhase::arriving;\n", "      if (!call_->room->ring().is_free(storage_)) return moved;\n      publish();\n      fill();\n      after_publishing();\n"),
-    ("the last part is not taken", NODE + "single_form.cpp", "  read_part(parts() - 1);\n", "  if (parts() == 1) read_part(parts() - 1);\n"),
-    ("a part is taken a step late", NODE + "single_form.cpp", "  if (step() >= 1) read_part(step() - 1);\n", "  if (step() >= 2) read_part(step() - 2);\n"),
-    ("a scan waits for nobody before it", NODE + "exchange_form.hpp", "(needs_ == InputNeed::lower && member < call_->me())", "(needs_ == InputNeed::lower && member + 1 < call_->me())"),
+    ("a step is published before its data is there", NODE + "in_node_form.cpp", "      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;\n      phase_ = FormPhase::arriving;\n", "      if (!call_->room->ring().is_free(storage_)) return moved;\n      publish();\n      fill();\n      after_publishing();\n"),
+    ("the last part is not taken", NODE + "one_phase_form.cpp", "  read_part(parts() - 1);\n", "  if (parts() == 1) read_part(parts() - 1);\n"),
+    ("a part is taken a step late", NODE + "one_phase_form.cpp", "  if (step() >= 1) read_part(step() - 1);\n", "  if (step() >= 2) read_part(step() - 2);\n"),
+    ("a scan waits for nobody before it", NODE + "in_node_form.hpp", "(needs_ == InputNeed::lower && member < call_->me())", "(needs_ == InputNeed::lower && member + 1 < call_->me())"),
     ("who has given up is not heard", NODE + "access_gate.cpp", "  memory_.header().given_up.store(1, std::memory_order_seq_cst);\n", ""),
     ("who has reached is taken to be at it for ever", NODE + "access_gate.cpp", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n  own_header().busy.store(0, std::memory_order_release);\n", "    is_on_gpu_ = false;  // nothing runs there any more\n  }\n"),
 ]
 
 # Orders of memory, which the order of things in one thread cannot show.
 THREADS = [
-    ("data may come after the step", NODE + "room.hpp", "    memory_.line(memory_.index(), last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);\n", "    memory_.line(memory_.index(), last_).word.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_relaxed);\n"),
-    ("data may be read before the step", NODE + "room.hpp", "    return line(member, step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
-    ("a slot may be written before all have read it", NODE + "room.hpp", "    const auto word = line(member, step).word.load(std::memory_order_acquire);\n    return reaches", "    const auto word = line(member, step).word.load(std::memory_order_relaxed);\n    return reaches"),
+    ("data may come after the step", NODE + "room.hpp", "    memory_.line(memory_.index(), last_).stamp.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_release);\n", "    memory_.line(memory_.index(), last_).stamp.store(std::uint64_t{last_} << 32U | call_tag, std::memory_order_relaxed);\n"),
+    ("data may be read before the step", NODE + "room.hpp", "    return line(member, step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(member, step).stamp.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
+    ("a slot may be written before all have read it", NODE + "room.hpp", "    const auto word = line(member, step).stamp.load(std::memory_order_acquire);\n    return reaches", "    const auto word = line(member, step).stamp.load(std::memory_order_relaxed);\n    return reaches"),
     ("the last to arrive may miss what others gave", NODE + "room.hpp", "fetch_add(1, std::memory_order_acq_rel) + 1 ==", "fetch_add(1, std::memory_order_relaxed) + 1 =="),
-    ("the result may come after its word", NODE + "room.hpp", "    line(step).word.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_release);\n", "    line(step).word.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_relaxed);\n"),
-    ("the result may be read before its word", NODE + "room.hpp", "    return line(step).word.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).word.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
+    ("the result may come after its word", NODE + "room.hpp", "    line(step).stamp.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_release);\n", "    line(step).stamp.store(std::uint64_t{step} << 32U | call_tag, std::memory_order_relaxed);\n"),
+    ("the result may be read before its word", NODE + "room.hpp", "    return line(step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).stamp.load(std::memory_order_relaxed) == (std::uint64_t{step} << 32U | call_tag);\n"),
 ]
 
-SEARCHES = ["engine_simulation", "simulation", "node", "engine", "near"]
-WITH_THREADS = ["near", "node", "communicator"]
+SEARCHES = ["engine_simulation", "simulation", "node", "engine", "intra_node"]
+WITH_THREADS = ["intra_node", "node", "communicator"]
 
 
 def run(words, folder, limit=600, **more):

@@ -14,7 +14,7 @@ namespace {
 
 struct Harness {
   Session* session = nullptr;
-  Patience patience;                // in the lane at the end of a test
+  WaitLimits wait_limits;           // in the lane at the end of a test
   std::unique_ptr<Exchange> lane;   // the harness's own: tests never use it
   std::unique_ptr<Exchange> world;  // the running test's
 };
@@ -38,7 +38,7 @@ constexpr std::chrono::seconds built_in_deadline(150);
 // the job before them. Its own deadline is far away: it is not the one that hangs.
 template <class Call>
 auto in_lane(const std::string& what, const Call& call) {
-  watch_test(what, std::chrono::ceil<std::chrono::seconds>(harness().patience.limit) + std::chrono::minutes(1));
+  watch_test(what, std::chrono::ceil<std::chrono::seconds>(harness().wait_limits.limit) + std::chrono::minutes(1));
   try {
     return call();
   } catch (const std::exception& error) {
@@ -64,7 +64,7 @@ class Together : public testing::EmptyTestEventListener {
   void OnTestEnd(const testing::TestInfo& info) override {
     const std::string end = text("end of ", full_name(info));
     const auto all =
-        in_lane(end, [&] { return harness().lane->all_gather(end, to_bytes(failures_), harness().patience); });
+        in_lane(end, [&] { return harness().lane->all_gather(end, to_bytes(failures_), harness().wait_limits); });
     gathering_ = true;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank].empty() || static_cast<int>(rank) == harness().lane->rank()) continue;
@@ -110,7 +110,7 @@ int run(int argc, char** argv) {
   rename_watchdog(text("rank ", session.rank(), " of ", session.size()));
   harness().session = &session;
   harness().lane = session.exchange().duplicate();
-  harness().patience = {session.exchange().patience().warn, deadline + std::chrono::seconds(2)};
+  harness().wait_limits = {session.exchange().wait_limits().warn, deadline + std::chrono::seconds(2)};
   sign_on();
   unwatch_test();
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

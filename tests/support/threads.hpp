@@ -12,14 +12,14 @@
 namespace lockstep::test {
 
 inline void on_threads(int size, const std::function<void(Exchange&)>& body,
-                       Patience patience = {std::chrono::seconds(5), std::chrono::seconds(60)}) {
+                       WaitLimits wait_limits = {std::chrono::seconds(5), std::chrono::seconds(60)}) {
   const auto guarded = [&](Exchange& exchange) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, text("rank ", exchange.rank(), " of ", exchange.size()));
     body(exchange);
     if (testing::Test::HasFatalFailure()) exchange.fail("an assertion failed");
   };
   try {
-    run_local(size, guarded, patience, Log(LogLevel::error));
+    run_local(size, guarded, wait_limits, Log(LogLevel::error));
   } catch (const std::exception& error) {
     ADD_FAILURE() << "a rank ended with: " << error.what();
   }

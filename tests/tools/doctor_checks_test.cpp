@@ -233,10 +233,10 @@ TEST_P(DoctorFires, NamingRanksAndMend) {
   const Finding& finding = outcome.findings[0];
   EXPECT_EQ(to_string(finding.grade), to_string(each.grade));
   EXPECT_EQ(finding.ranks.to_string(), each.ranks);
-  const std::string said = text(finding.what, "\n", finding.mend);
+  const std::string said = text(finding.what, "\n", finding.fix);
   EXPECT_NE(said.find(each.says), std::string::npos) << said;
   EXPECT_FALSE(finding.why.empty());
-  EXPECT_FALSE(finding.mend.empty());
+  EXPECT_FALSE(finding.fix.empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DoctorFires, testing::ValuesIn(cases),

@@ -65,7 +65,7 @@ class DoctorLive(unittest.TestCase):
         self.assertEqual(len(found), 1, report["findings"])
         self.assertEqual(found[0]["grade"], grade)
         for part in parts:
-            self.assertIn(part, found[0]["what"] + " -> " + found[0]["mend"])
+            self.assertIn(part, found[0]["what"] + " -> " + found[0]["fix"])
         self.assertTrue(found[0]["why"])
         return found[0]
 

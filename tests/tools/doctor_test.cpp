@@ -299,15 +299,15 @@ TEST(DoctorReport, JsonHoldsTheSame) {
   EXPECT_EQ(finding["check"], "clock");
   EXPECT_EQ(finding["ranks"], "1");
   EXPECT_EQ(finding["hosts"], Json::array({"bad\\xff\\x1b"}));
-  for (const char* key : {"grade", "what", "why", "mend"}) EXPECT_FALSE(finding[key].get<std::string>().empty()) << key;
+  for (const char* key : {"grade", "what", "why", "fix"}) EXPECT_FALSE(finding[key].get<std::string>().empty()) << key;
   EXPECT_EQ(report["facts"]["ranks"], 2);
   EXPECT_EQ(report["facts"]["nodes"][0]["nics"][1]["addresses"], Json::array({"10.0.0.1/24", "fd00::1/64"}));
 }
 
 TEST(DoctorReport, OnlyBrokenIsUnfit) {
-  EXPECT_EQ(exit_for(Grade::ok, true), Exit::well);
-  EXPECT_EQ(exit_for(Grade::note, true), Exit::well);
-  EXPECT_EQ(exit_for(Grade::slow, false), Exit::well);
+  EXPECT_EQ(exit_for(Grade::ok, true), Exit::success);
+  EXPECT_EQ(exit_for(Grade::note, true), Exit::success);
+  EXPECT_EQ(exit_for(Grade::slow, false), Exit::success);
   EXPECT_EQ(exit_for(Grade::slow, true), Exit::unfit);
   EXPECT_EQ(exit_for(Grade::broken, false), Exit::unfit);
 }

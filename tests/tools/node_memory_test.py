@@ -127,16 +127,16 @@ class NodeMemory(unittest.TestCase):
                     self.assertRegex(file.read(), r"for .*, [0-9.]+ to [0-9.]+ ns apart, version")
 
     def test_shared_data_are_written_past_the_caches_where_that_is_faster(self):
-        self.forced_runs(ON_ONE_CORE, "3", ("halves_from", "1024"), "slow_from",
+        self.forced_runs(ON_ONE_CORE, "3", ("two_phase_from", "1024"), "slow_write_from",
                          (("0", "always"), ("1", "1 ns/KiB"), (str(1 << 40), "never")),
                          ("all_reduce", "broadcast", "all_to_all"), "96,3000,200K,3M")
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
-        self.forced_runs(ON_ONE_CORE, "3", None, "across_from", (("64", "64 B"),),
+        self.forced_runs(ON_ONE_CORE, "3", None, "process_read_from", (("64", "64 B"),),
                          ("all_gather", "broadcast", "all_to_all", "gather", "scatter"), "48,3000,3M")
 
     def test_the_last_to_arrive_combines_for_all_where_that_was_measured_to_be_better(self):
-        self.forced_runs(ON_ONE_CORE, "5", ("halves_from", "1048576"), "alone_from",
+        self.forced_runs(ON_ONE_CORE, "5", ("two_phase_from", "1048576"), "each_combines_from",
                          (("1", "never"), ("65536", "64 KiB"), (str(1 << 40), "always")), ("all_reduce",), "8,96,3000,65536,200K")
 
     def test_nothing_stays_when_all_members_are_killed(self):

@@ -75,15 +75,15 @@ TEST(PlanText, ListsMeasuredThresholdsByTheirNames) {
   auto plan = std::make_shared<Plan>();
   plan->algorithm = "node";
   plan->in_node = true;
-  node::Tuning tuning{.halves_from = 65536, .segment = 8192, .slow_from = 1, .alone_from = 1};
+  node::Tuning tuning{.two_phase_from = 65536, .segment = 8192, .slow_write_from = 1, .each_combines_from = 1};
   tuning.flow_from = node::never;
   const auto shown = [&] { return plan_text({.facts = {}, .plan = plan, .candidates = {}, .measured = tuning}); };
-  for (const char* line :
-       {"halves_from +64 KiB", "segment +8 KiB", "flow_from +never", "slow_from +1 ns/KiB", "alone_from +never"})
+  for (const char* line : {"two_phase_from +64 KiB", "segment +8 KiB", "flow_from +never", "slow_write_from +1 ns/KiB",
+                           "each_combines_from +never"})
     EXPECT_TRUE(std::regex_search(shown(), std::regex(text("\n  ", line, "  [a-z]")))) << shown();
-  tuning.slow_from = 0;
-  tuning.alone_from = node::never;
-  for (const char* line : {"slow_from +always", "alone_from +always"})
+  tuning.slow_write_from = 0;
+  tuning.each_combines_from = node::never;
+  for (const char* line : {"slow_write_from +always", "each_combines_from +always"})
     EXPECT_TRUE(std::regex_search(shown(), std::regex(text("\n  ", line, "  [a-z]")))) << shown();
 }
 

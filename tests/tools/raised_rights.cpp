@@ -19,7 +19,7 @@ void say_files() {
   constexpr std::string_view key = "a machine of this test";
   std::cout << "raised: " << has_raised_rights() << "\n";
   std::cout << "dump: " << Settings::from_environment().dump() << "\n";
-  node::keep_tunings(std::array{node::guessed_tuning(4)}, key);
+  node::store_tunings(std::array{node::guessed_tuning(4)}, key);
   std::cout << "measurements: " << node::tuning_file(key) << "\n";
   try {
     std::cout << "key: " << secret_of_user().source() << "\n";

@@ -25,7 +25,7 @@ inline std::string printed(Run run, const command::Manual& manual, const Words& 
     std::streambuf* before = std::cout.rdbuf(out.rdbuf());
     ~Redirected() { std::cout.rdbuf(before); }
   } redirected;
-  EXPECT_EQ(run(command::parse(manual, words)), Exit::well);
+  EXPECT_EQ(run(command::parse(manual, words)), Exit::success);
   return redirected.out.str();
 }
 

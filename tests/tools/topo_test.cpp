@@ -104,7 +104,8 @@ TEST(TopoText, TellsNearGpusFromThoseSeen) {
   const std::string tree = topo_tree(Topology(parts));
   EXPECT_TRUE(holds(tree, "GPUs      2 × H; package 0: 0, package 1: 1; nvlink between all\n")) << tree;
   EXPECT_TRUE(holds(tree, "     0     1        1     2-3    2-3   1 of 2\n")) << tree;
-  EXPECT_EQ(nlohmann::json::parse(topo_json(Topology(parts))).at("member_list").at(0).at("near_gpus"), std::vector{1});
+  EXPECT_EQ(nlohmann::json::parse(topo_json(Topology(parts))).at("member_list").at(0).at("closest_gpus"),
+            std::vector{1});
 }
 
 TEST(TopoText, ShowsEveryRankOfASmallNode) {
@@ -253,8 +254,8 @@ TEST(TopoJson, ReadsBackAsTheTopology) {
     EXPECT_EQ(member.at("rank"), rank);
     EXPECT_EQ(member.at("node"), topology.member(rank).node);
     EXPECT_EQ(member.at("place"), topology.member(rank).place);
-    EXPECT_EQ(member.at("near_gpus"), topology.near_gpus(rank));
-    EXPECT_EQ(member.at("near_nics"), topology.near_nics(rank));
+    EXPECT_EQ(member.at("closest_gpus"), topology.closest_gpus(rank));
+    EXPECT_EQ(member.at("closest_nics"), topology.closest_nics(rank));
   }
   EXPECT_EQ(json.at("order").at("leaders"), (std::vector{0, 4, 8}));
   EXPECT_EQ(json["order"].at("rails").at(3), (std::vector{3, 7, 11}));

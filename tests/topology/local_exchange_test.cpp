@@ -43,9 +43,9 @@ TEST_P(LocalExchange, NobodyLeavesABarrierBeforeAllHaveCome) {
 INSTANTIATE_TEST_SUITE_P(Sizes, LocalExchange, testing::Values(1, 2, 3, 4, 5, 8, 17));
 
 // The error that each rank ended with, by rank.
-std::vector<std::string> endings(int size, const std::function<void(Exchange&)>& body, Patience patience,
+std::vector<std::string> endings(int size, const std::function<void(Exchange&)>& body, WaitLimits wait_limits,
                                  const Log& log = Log(LogLevel::off)) {
-  const auto exchanges = make_local_exchanges(size, patience, log);
+  const auto exchanges = make_local_exchanges(size, wait_limits, log);
   std::vector<std::string> all(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   threads.reserve(exchanges.size());
@@ -80,7 +80,7 @@ TEST(LocalExchangeFailure, AWarningAndAnErrorNameTheMissingMember) {
       [&](Exchange& exchange) {
         if (exchange.rank() == 1 || exchange.rank() == 3) return;
         if (exchange.rank() == 0) others.wait();
-        exchange.all_gather("dinner", {}, exchange.rank() == 0 ? Patience{50ms, 200ms} : Patience{1ms, 0ms});
+        exchange.all_gather("dinner", {}, exchange.rank() == 0 ? WaitLimits{50ms, 200ms} : WaitLimits{1ms, 0ms});
       },
       {}, log);
   for (const int rank : {0, 2, 4}) {

@@ -57,7 +57,7 @@ TEST(Pieces, NearGpusAreSharedOutAmongThoseOfAPlace) {
                   {"e", "", 1, 0}};
   const auto names_near = [&](const std::vector<std::string>& buses, const IndexSet& allowed) {
     Names all;
-    for (const MachinePiece& piece : divide_near(machine, allowed, buses)) all.push_back(piece.name);
+    for (const MachinePiece& piece : divide_by_device(machine, allowed, buses)) all.push_back(piece.name);
     return all;
   };
   const IndexSet every = IndexSet::range(0, 15);

@@ -136,7 +136,7 @@ TEST(Links, BetweenGpus) {
   EXPECT_EQ(topology.gpu_link(0, 0, 1, 1), GpuLink::nvlink);
   EXPECT_EQ(topology.gpu_link(0, 0, 0, 0), GpuLink::same);
   EXPECT_EQ(topology.gpu_link(0, 0, 4, 0), GpuLink::network);
-  EXPECT_EQ(topology.near_gpus(2), (std::vector<int>{2}));
+  EXPECT_EQ(topology.closest_gpus(2), (std::vector<int>{2}));
 }
 
 // As `lockstep topo --synthetic "package:2 core:2 nic:4x100G"` has it, whose picture shows interfaces by package.
@@ -145,8 +145,8 @@ TEST(Links, InterfacesOfAnotherPackageAreNotNearInOneNumaNode) {
   for (Pu& pu : machine.pus) pu.numa = 0;
   const auto group = parse_description("node(x nic:4x100G ranks:2)").front();
   const Topology topology = describe({{with_devices(machine, group), 1, 2}});
-  EXPECT_EQ(topology.near_nics(0), (std::vector<int>{0, 1}));
-  EXPECT_EQ(topology.near_nics(1), (std::vector<int>{2, 3}));
+  EXPECT_EQ(topology.closest_nics(0), (std::vector<int>{0, 1}));
+  EXPECT_EQ(topology.closest_nics(1), (std::vector<int>{2, 3}));
 }
 
 TEST(Members, AreNamedByHostAndProcess) {

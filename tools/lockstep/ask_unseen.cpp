@@ -88,7 +88,7 @@ class Question {
   static std::vector<status::MemberSnapshot> members_of(const ObservedMember& asker) {
     std::optional<status::ProcessSnapshot> seen;
     try {
-      seen = status::look_at(asker.process->process);
+      seen = status::read_process(asker.process->process);
     } catch (const Error&) {  // the process has just ended
     }
     if (!seen) return {};

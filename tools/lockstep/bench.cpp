@@ -300,7 +300,8 @@ std::unique_ptr<MpiBaseline> against_mpi(Session& session, const SharedCores& sh
   const bool is_wanted = std::ranges::find(baselines, "mpi") != baselines.end();
   const bool best_is_wanted = std::ranges::find(baselines, "mpi:best") != baselines.end();
   if (!is_wanted && !best_is_wanted) return nullptr;
-  auto mpi = std::make_unique<MpiBaseline>(session.exchange().patience(), session.exchange().log(), shared.crowded());
+  auto mpi =
+      std::make_unique<MpiBaseline>(session.exchange().wait_limits(), session.exchange().log(), shared.crowded());
   if (is_wanted) {
     bench_options.baselines.emplace_back(
         "mpi", [&mpi = *mpi](const Subject& of, Buffers& on) { return mpi.candidate(of, on); });

@@ -45,7 +45,7 @@ Exit run_compare(const ParsedOptions& parsed) {
   if (found.verdict == bench::Verdict::slower) return Exit::gate;
   if (found.verdict == bench::Verdict::inconclusive || found.verdict == bench::Verdict::cannot_tell)
     return Exit::inconclusive;
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

@@ -79,7 +79,7 @@ Exit diagnose(const ParsedOptions& parsed) {
     const std::vector<double> rates = try_links(session.exchange(), session.topology(), *subnet);
     for (std::size_t rank = 0; rank < facts.size(); ++rank) facts[rank].link_mbit_per_s = rates[rank];
   }
-  Exit exit = Exit::well;
+  Exit exit = Exit::success;
   if (session.rank() == 0) {
     const Diagnosis diagnosis = examine(facts, session.topology());
     const JobView view{facts, session.topology()};
@@ -105,10 +105,10 @@ Exit run_doctor(const ParsedOptions& parsed) {
   if (!parsed.has("env")) return diagnose(parsed);
   if (parsed.has("strict")) throw Error(Code::usage, "--strict with --env", "leave one of them out");
   const Settings settings = Settings::from_environment();
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   if (const auto file = parsed.value("json")) write_file(*file, settings_json(settings));
   if (!parsed.prints("json")) std::cout << settings_text(settings, terminal_width());
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

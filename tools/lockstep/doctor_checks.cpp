@@ -46,7 +46,7 @@ std::string_view to_string(Grade grade) {
 
 void CheckOutcome::add(Finding finding) {
   for (Finding& known : findings) {
-    if (known.grade != finding.grade || known.what != finding.what || known.mend != finding.mend) continue;
+    if (known.grade != finding.grade || known.what != finding.what || known.fix != finding.fix) continue;
     known.ranks.insert(finding.ranks);
     return;
   }

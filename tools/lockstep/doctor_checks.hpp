@@ -28,8 +28,8 @@ struct Finding {
   Grade grade = Grade::note;
   IndexSet ranks;  // the ranks that it concerns
   std::string what;
-  std::string why;   // the reason why it matters
-  std::string mend;  // the command that mends it
+  std::string why;  // the reason why it matters
+  std::string fix;  // the command that mends it
   bool operator==(const Finding&) const = default;
 };
 

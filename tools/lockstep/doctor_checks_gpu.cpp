@@ -115,9 +115,9 @@ CheckOutcome gpu_state(const JobView& view) {
   for (int rank = 0; rank < view.size(); ++rank) has_any = has_any || !view.of(rank).gpu_ids.empty();
   outcome.summary = has_any ? "whole GPUs, for any number of processes, with ECC" : "no rank has a GPU";
   const auto add = [&](std::string_view state, Grade grade, std::string_view what, std::string_view effect,
-                       std::string_view mend) {
+                       std::string_view fix) {
     const IndexSet ranks = ranks_with(view, state);
-    if (!ranks.empty()) outcome.add({grade, ranks, std::string(what), std::string(effect), std::string(mend)});
+    if (!ranks.empty()) outcome.add({grade, ranks, std::string(what), std::string(effect), std::string(fix)});
   };
   add(VisibleGpu::prohibited, Grade::broken, "a GPU is set to run nothing (compute mode: prohibited)",
       "every call on it fails", "nvidia-smi -c DEFAULT, by the administrator");

@@ -106,7 +106,7 @@ std::string interface_names(const SubnetUse& side) {
   return join(std::vector<std::string>(side.interfaces.begin(), side.interfaces.end()), ",");
 }
 
-std::string mend(const JobView& view, const SubnetMap& map, const SubnetEntry* common) {
+std::string fix(const JobView& view, const SubnetMap& map, const SubnetEntry* common) {
   if (!is_open_mpi(view.of(0)))
     return common == nullptr ? "mpiexec -iface NAME, with the interface that reaches all nodes"
                              : text("mpiexec -iface ", *common->second.interfaces.begin(), " ...");
@@ -136,7 +136,7 @@ void judge_partial(const JobView& view, const SubnetMap& map, const SubnetEntry&
     outcome.add({Grade::slow, ranks_of(view, side.nodes),
                  text("only ", side.nodes.size(), " of ", map.nodes.size(), " nodes are in ", subnet.to_string(), " (",
                       interface_names(side), ")"),
-                 "MPI may try it towards nodes that it does not reach, and wait", mend(view, map, &common)});
+                 "MPI may try it towards nodes that it does not reach, and wait", fix(view, map, &common)});
   }
 }
 
@@ -213,7 +213,7 @@ CheckOutcome network(const JobView& view) {
     outcome.add({common == nullptr ? Grade::broken : Grade::slow, ranks_of(view, side.nodes),
                  text("several nodes have the same address in ", subnet.to_string(), " (", interface_names(side), ")"),
                  "the address is local to each node; MPI tries it for connections between nodes, and hangs",
-                 mend(view, map, common)});
+                 fix(view, map, common)});
   }
   if (common != nullptr) {
     judge_partial(view, map, *common, outcome);

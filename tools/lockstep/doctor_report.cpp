@@ -62,7 +62,7 @@ std::string lines_of(const JobView& view, const DoctorCheck& check, const CheckO
   std::string all;
   for (const Finding& each : outcome.findings) {
     all += text(head(each.grade), where(view, each.ranks), ": ", each.what, "\n");
-    all += text(margin, "why   ", each.why, "\n", margin, "fix   ", each.mend, "\n");
+    all += text(margin, "why   ", each.why, "\n", margin, "fix   ", each.fix, "\n");
   }
   return all;
 }
@@ -78,7 +78,7 @@ std::string verdict(const Diagnosis& diagnosis) {
 }  // namespace
 
 Exit exit_for(Grade worst, bool strict) {
-  return worst >= (strict ? Grade::slow : Grade::broken) ? Exit::unfit : Exit::well;
+  return worst >= (strict ? Grade::slow : Grade::broken) ? Exit::unfit : Exit::success;
 }
 
 std::string report_text(const JobView& view, const Diagnosis& diagnosis) {
@@ -130,7 +130,7 @@ Json finding_json(const JobView& view, const DoctorCheck& check, const Finding& 
           {"ranks", finding.ranks.to_string()},
           {"hosts", hosts_of(view, finding.ranks)},
           {"why", finding.why},
-          {"mend", finding.mend}};
+          {"fix", finding.fix}};
 }
 
 }  // namespace

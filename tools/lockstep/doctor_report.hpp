@@ -2,7 +2,7 @@
 // Prints the doctor's findings for people and for programs. The JSON is one object:
 //   schema "lockstep-doctor", version 1, lockstep {version, commit}, verdict and exit, strict
 //   checks   [{name, looks_at, grade, summary}]            one for each check, in the order of the text
-//   findings [{check, grade, what, ranks "0-7,9", hosts [...], why, mend}]
+//   findings [{check, grade, what, ranks "0-7,9", hosts [...], why, fix}]
 //   facts    {ranks, mpi, cuda, nodes [{host, ranks, cores, gpus, measured_mbit_per_s, nics [{name, mbit_per_s,
 //   addresses}]}], remarks}
 // measured_mbit_per_s arrived from another machine; 0: not measured. A grade is "ok", "note", "slow" or "broken".

@@ -67,14 +67,14 @@ const Subcommand& find(const std::string& name) {
     if (each.manual().name == name) return each;
     names.emplace_back(each.manual().name);
   }
-  const auto near = nearest(name, names);
+  const auto suggestion = nearest(name, names);
   throw Error(Code::usage, text("there is no subcommand \"", printable(name), "\""),
-              text(near ? text("did you mean ", *near, "? ") : "", "`lockstep --help` lists all"));
+              text(suggestion ? text("did you mean ", *suggestion, "? ") : "", "`lockstep --help` lists all"));
 }
 
 Exit say(std::string_view page) {
   if (speaks()) std::cout << page;
-  return Exit::well;
+  return Exit::success;
 }
 
 Exit dispatch(const std::vector<std::string>& words) {

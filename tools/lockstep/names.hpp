@@ -20,9 +20,9 @@ template <class Enum, class Name, class Allowed>
   for (int i = 0; i < count; ++i) {
     if (allowed(static_cast<Enum>(i))) names.emplace_back(name(static_cast<Enum>(i)));
   }
-  const auto near = nearest(typed, names);
+  const auto suggestion = nearest(typed, names);
   throw Error(Code::usage, text("there is no ", what, " \"", printable(typed), "\""),
-              text(near ? text("did you mean ", *near, "? ") : "", "choose from ", join(names, ", ")));
+              text(suggestion ? text("did you mean ", *suggestion, "? ") : "", "choose from ", join(names, ", ")));
 }
 
 }  // namespace lockstep::command

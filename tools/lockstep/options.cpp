@@ -22,9 +22,9 @@ namespace po = boost::program_options;
 constexpr std::size_t help_width = 100;
 
 // Throws Error usage, with the help of the subcommand as a remedy.
-[[noreturn]] void refuse(const Manual& manual, std::string_view what, std::string_view mend = {}) {
+[[noreturn]] void refuse(const Manual& manual, std::string_view what, std::string_view remedy = {}) {
   const std::string help = text("`lockstep ", manual.name, manual.name.empty() ? "" : " ", "--help` lists the options");
-  throw Error(Code::usage, what, mend.empty() ? help : text(mend, "; ", help));
+  throw Error(Code::usage, what, remedy.empty() ? help : text(remedy, "; ", help));
 }
 
 // Returns the name as Boost takes it: "output,o".
@@ -86,8 +86,8 @@ std::vector<std::string> with_files(const Manual& manual, const std::vector<std:
 
 }  // namespace
 
-void refuse_if(bool wrong, std::string_view what, std::string_view mend) {
-  if (wrong) throw Error(Code::usage, what, mend);
+void refuse_if(bool wrong, std::string_view what, std::string_view remedy) {
+  if (wrong) throw Error(Code::usage, what, remedy);
 }
 
 // Guessing of abbreviations is off: a new option would change the meaning of a script.

@@ -62,7 +62,7 @@ class ParsedOptions {
 };
 
 // Throws Error usage with the mistake and the remedy if `wrong` is true.
-void refuse_if(bool wrong, std::string_view what, std::string_view mend);
+void refuse_if(bool wrong, std::string_view what, std::string_view remedy);
 
 // Checks the arguments against the manual. Throws Error usage. Every manual has `--help` implicitly.
 ParsedOptions parse(const Manual& manual, const std::vector<std::string>& arguments);

@@ -171,7 +171,7 @@ Spec spec_of(const ParsedOptions& parsed, int size) {
             text("give a whole number of elements, such as 1000, 64k or 3G (powers of 1024), of at most ", most));
   spec.count = *amount;
   spec.root = static_cast<int>(parsed.integer("root", 0, size - 1, 0));
-  if (is_unequal(spec.collective)) spec.gives = spec.takes = Blocks::even(spec.count, size);
+  if (is_unequal(spec.collective)) spec.input_blocks = spec.output_blocks = Blocks::even(spec.count, size);
   return spec;
 }
 
@@ -208,10 +208,10 @@ MemoryUse memory_use_on(const Topology& topology, const Settings& settings) {
 
 // Returns the memory use that members of this job have just found.
 MemoryUse memory_use_of(Session& session) {
-  const detail::Membership& members = session.world().core()->members();
-  const PlannerOptions& options = members.planner().options();
-  MemoryUse use{options.node_element > 0, options.near_element > 0};
-  if (const node::Room* const room = members.engine().world().room()) use.measured = room->tuning();
+  const detail::CommunicatorMember& member = session.world().core()->member();
+  const PlannerOptions& options = member.planner().options();
+  MemoryUse use{options.node_element > 0, options.split_node_element > 0};
+  if (const node::Room* const room = member.engine().platform().room()) use.measured = room->tuning();
   return use;
 }
 
@@ -239,7 +239,7 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
   PlannerOptions options = planner_options(parsed, settings, spec.collective, *topology);
   options.node_element = meeting.in_memory ? node::RoomMemory::most_element(size) : 0;
   if (meeting.in_nodes)
-    options.near_element = node::RoomMemory::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);
+    options.split_node_element = node::RoomMemory::most_element(facts_of(*topology, everybody(size, 0)).most_on_a_node);
   const int index = static_cast<int>(parsed.integer("index", 0, size - 1, 0));
   Planner planner(topology, everybody(size, index), options);
   PlanReport report{.facts = planner.facts(),
@@ -306,12 +306,12 @@ Exit run_plan(const ParsedOptions& parsed) {
     const auto topology = std::make_shared<const Topology>(in_racks(described, racks_of(settings).value_or(Racks{})));
     const PlanReport report = plan_report(topology, settings, parsed, memory_use_on(*topology, settings));
     if (speaks()) print_report(report, parsed);
-    return Exit::well;
+    return Exit::success;
   }
   Session session = begin_session({.purpose = "plan"});
   const PlanReport report = plan_report(session.shared_topology(), session.settings(), parsed, memory_use_of(session));
   if (session.rank() == 0) print_report(report, parsed);
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

@@ -51,17 +51,17 @@ Json schedule_json(const Plan& plan) {
       if (each.kind == LocalStepKind::reduce) local["right"] = slice(each.right, round.times);
       locals.push_back(std::move(local));
     }
-    Json near = Json::array();
-    for (const IntraNodeStep& each : round.near)
-      near.push_back({{"collective", to_string(each.collective)},
-                      {"members", each.members},
-                      {"from", to_text(each.from)},
-                      {"to", to_text(each.to)}});
+    Json node_steps = Json::array();
+    for (const IntraNodeStep& each : round.node_steps)
+      node_steps.push_back({{"collective", to_string(each.collective)},
+                            {"members", each.members},
+                            {"from", to_text(each.from)},
+                            {"to", to_text(each.to)}});
     rounds.push_back({{"times", round.times},
                       {"sends", messages(round.sends, round.times)},
                       {"receives", messages(round.receives, round.times)},
                       {"locals", std::move(locals)},
-                      {"near", std::move(near)}});
+                      {"node_steps", std::move(node_steps)}});
   }
   return {{"index", plan.index}, {"rounds", std::move(rounds)}};
 }
@@ -87,7 +87,7 @@ std::string plan_json(const PlanReport& report) {
            {"members", report.facts.size},
            {"nodes", report.facts.nodes()},
            {"members_per_core", report.facts.members_per_core},
-           {"near", to_string(report.facts.near)},
+           {"node_link", to_string(report.facts.node_link)},
            {"network_bytes_per_us", report.facts.network_bytes_per_us},
            {"network_known", report.facts.network_known},
            {"algorithm", plan.algorithm},

@@ -51,7 +51,7 @@ std::string question(const PlanReport& report) {
 std::string machine(const GroupFacts& facts) {
   std::vector<std::string> parts;
   if (facts.most_on_a_node > 1) {
-    parts.push_back(text("farthest members of a node: ", to_string(facts.near)));
+    parts.push_back(text("farthest members of a node: ", to_string(facts.node_link)));
     parts.push_back(facts.members_per_core > 1 ? text(facts.members_per_core, " members per core")
                                                : std::string("a core per member"));
   }
@@ -146,29 +146,31 @@ std::string measured_text(const std::optional<node::Tuning>& measured) {
   if (!measured) return "No messages: members use the node's memory. Each machine measures its own thresholds.\n";
   std::string all = "No messages: members use the node's memory. Thresholds measured here:\n";
   const auto line = [&](std::string_view name, std::string_view value, std::string_view meaning) {
-    all += text("  ", padded_cell(name, 13), padded_cell(value, 10, true), "  ", meaning, '\n');
+    all += text("  ", padded_cell(name, 18), padded_cell(value, 10, true), "  ", meaning, '\n');
   };
   const auto bytes = [&](std::string_view name, std::size_t value, std::string_view meaning) {
     line(name, value >= node::never ? "never" : format_bytes(value), meaning);
   };
-  bytes("halves_from", measured->halves_from, "at this size, each member combines a share of an all_reduce or reduce");
+  bytes("two_phase_from", measured->two_phase_from,
+        "at this size, each member combines a share of an all_reduce or reduce");
   bytes("segment", measured->segment, "size of a segment of such a share");
   bytes("step", measured->step, "size of a step in which blocks move");
   bytes("flow_from", measured->flow_from, "at this size of a part, a broadcast or scatter is cut into parts");
   bytes("spread_from", measured->spread_from, "at this size, steps rotate through four places");
   bytes("stream_from", measured->stream_from, "at this size, a reduced output is written past the caches");
-  bytes("drain_from", measured->drain_from, "at this size, an output that is only moved is written past the caches");
-  line("slow_from",
-       measured->slow_from >= node::never ? "never"
-       : measured->slow_from == 0         ? "always"
-                                          : text(measured->slow_from * 1024 / 1000, " ns/KiB"),
+  bytes("stream_moved_from", measured->stream_moved_from,
+        "at this size, an output that is only moved is written past the caches");
+  line("slow_write_from",
+       measured->slow_write_from >= node::never ? "never"
+       : measured->slow_write_from == 0         ? "always"
+                                                : text(measured->slow_write_from * 1024 / 1000, " ns/KiB"),
        "at this time of a write for another member, writes go past the caches");
   bytes("direct_from", measured->direct_from, "at this size, memory that all members reach is used in place");
-  bytes("across_from", measured->across_from, "at this size, a block is read in the other process");
-  line("alone_from",
-       measured->alone_from >= node::never ? "always"
-       : measured->alone_from <= 1         ? "never"
-                                           : format_bytes(measured->alone_from),
+  bytes("process_read_from", measured->process_read_from, "at this size, a block is read in the other process");
+  line("each_combines_from",
+       measured->each_combines_from >= node::never ? "always"
+       : measured->each_combines_from <= 1         ? "never"
+                                                   : format_bytes(measured->each_combines_from),
        "below this size, the last member to arrive combines an all_reduce for all");
   return all;
 }

@@ -4,7 +4,7 @@
 // As JSON:
 //   schema             1; a higher number means that a field changed its meaning
 //   collective, type, op, order, root, count, bytes     the request; null if it has no meaning
-//   members, nodes, members_per_core, near (the longest way in a node), network_bytes_per_us, network_known
+//   members, nodes, members_per_core, node_link (the longest way in a node), network_bytes_per_us, network_known
 //   algorithm, why, segments, segment (elements), depth (segments in flight), scratch (elements), choice (hexadecimal)
 //   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, terms_us, chosen; or
 //   name,

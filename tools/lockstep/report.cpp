@@ -116,14 +116,14 @@ Exit run_report(const ParsedOptions& parsed) {
   const BenchRun run = read(files.back());
   std::optional<BenchRun> earlier;
   if (files.size() == 2) earlier = read(files.front());
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   parts.run = &run;
   if (earlier) parts.earlier = &*earlier;
   add_topology(parts);
   write_file(output, bench::report_page(parts));
-  if (output == "-") return Exit::well;
+  if (output == "-") return Exit::success;
   std::cout << bench::headline(parts) << "\nThe page is in " << printable(output, 200) << "\n";
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

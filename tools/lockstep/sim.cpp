@@ -170,7 +170,7 @@ Exit run_seeds(std::uint64_t first, std::uint64_t seeds) {
   line.clear();
   std::cout << text(seed - first, " scenarios: ", count.well, " members made all calls, ", count.named,
                     " ended with an error that names the member at fault, ", count.gone, " were gone; nothing wrong\n");
-  if (seed == first + seeds) return Exit::well;
+  if (seed == first + seeds) return Exit::success;
   std::cout << text("ended early; the rest: lockstep sim --seeds ", first + seeds - seed, " --seed ", seed, "\n");
   return Exit::inconclusive;
 }
@@ -236,7 +236,7 @@ members begin a call at the same time. A second column has a lower bound of that
 }
 
 Exit run_sim(const ParsedOptions& parsed) {
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   warn_of_unknown_variables();
   if (parsed.has("seeds")) {
     for (const std::string_view option :
@@ -251,7 +251,7 @@ Exit run_sim(const ParsedOptions& parsed) {
   const Scenario scenario = scenario_of(parsed);
   const SimulationResult all = bench::simulate(scenario);
   print_simulation(scenario, all);
-  return all.wrong.empty() ? Exit::well : wrong(scenario, all.wrong);
+  return all.wrong.empty() ? Exit::success : wrong(scenario, all.wrong);
 }
 
 }  // namespace lockstep::command

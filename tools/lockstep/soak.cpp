@@ -94,7 +94,7 @@ Exit run_soak(const ParsedOptions& parsed) {
     std::cout << std::flush;
   }
   if (!result.wrong.empty()) return Exit::wrong_data;
-  return result.interrupted ? Exit::inconclusive : Exit::well;
+  return result.interrupted ? Exit::inconclusive : Exit::success;
 }
 
 }  // namespace lockstep::command

@@ -37,20 +37,20 @@ status::ProcessSnapshot look(int process) {
   if (::kill(process, 0) != 0 && errno == ESRCH)
     throw Error(Code::usage, text("there is no process ", process),
                 "give the id of a process of this host (pgrep -a NAME)");
-  if (auto seen = status::look_at(process)) return std::move(*seen);
+  if (auto seen = status::read_process(process)) return std::move(*seen);
   throw Error(Code::usage, text("process ", process, " has no communicator of Lockstep"),
               "name a process that has made one; `lockstep stat` without an id lists those of this host");
 }
 
 // Returns the rate of a communicator whose calls advance between the two samples, or else its wait.
-std::string standing(const status::CommunicatorSnapshot& now, const status::CommunicatorSnapshot* before,
-                     double seconds) {
+std::string progress_text(const status::CommunicatorSnapshot& now, const status::CommunicatorSnapshot* before,
+                          double seconds) {
   if (now.failure.empty() && before != nullptr && now.started > before->started) {
     const double rate = static_cast<double>(now.started - before->started) / seconds;
     return text("running, ", std::lround(rate), rate < 1.5 ? " call" : " calls", " per second; ",
-                call_words(now, now.started));
+                call_text(now, now.started));
   }
-  return status::standing(now);
+  return status::progress_text(now);
 }
 
 // Prints a process and a line for each of its communicators.
@@ -59,7 +59,7 @@ void print_process(const status::ProcessSnapshot& now, const status::ProcessSnap
   for (const status::CommunicatorSnapshot& seen : now.communicators) {
     const auto earlier = std::ranges::find(before.communicators, seen.order, &status::CommunicatorSnapshot::order);
     std::cout << text("  \"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ": ",
-                      standing(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
+                      progress_text(seen, earlier == before.communicators.end() ? nullptr : &*earlier, seconds), "\n");
   }
   if (now.communicators.empty()) std::cout << "  no communicator left\n";
 }
@@ -153,23 +153,23 @@ Exit run_stat(const ParsedOptions& parsed) {
     if (const auto file = parsed.value(name)) refuse_unwritable(text("--", name), *file);
   if (parsed.has("prometheus")) {
     const std::string all = prometheus_text(look_at_all(processes, are_named));
-    if (!speaks()) return Exit::well;
+    if (!speaks()) return Exit::success;
     if (const auto file = parsed.value("output"))
       write_file(*file, all);
     else
       std::cout << all;
-    return Exit::well;
+    return Exit::success;
   }
   const auto complaints = ask_unseen(look_at_all(processes, are_named));
   if (parsed.has("json")) {
     std::vector<std::string> all;
     for (const status::ProcessSnapshot& each : look_at_all(processes, are_named)) all.push_back(status::to_json(each));
     if (speaks()) write_file(*parsed.value("json"), text("[", join(all, ","), "]\n"));
-    return Exit::well;
+    return Exit::success;
   }
   const auto before = look_at_all(processes, are_named);
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   std::vector<status::ProcessSnapshot> now;
   std::vector<const status::ProcessSnapshot*> earlier;
   for (const status::ProcessSnapshot& each : before) {
@@ -185,7 +185,7 @@ Exit run_stat(const ParsedOptions& parsed) {
   say_unseen(now, complaints);
   for (const std::string& each : verdicts(now)) std::cout << each << "\n";
   if (before.empty()) std::cout << "no process of yours on this host has a communicator of Lockstep\n";
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

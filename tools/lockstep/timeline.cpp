@@ -52,11 +52,11 @@ Exit run_timeline(const ParsedOptions& parsed) {
                   "write the trace elsewhere");
     all.push_back(parse_timeline(read_text_file(file, most_file_bytes), file));
   });
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   const Clocks clocks = clocks_of(all);
   if (!parsed.prints("output")) std::cout << summary_of(all, clocks);
   if (output) write_file(*output, trace_of(all, clocks));
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

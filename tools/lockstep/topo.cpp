@@ -173,11 +173,11 @@ Exit run_topo(const ParsedOptions& parsed) {
   if (imagined(parsed)) {
     warn_of_unknown_variables();
     if (speaks()) std::cout << topo_answer(imagine(parsed), parsed);
-    return Exit::well;
+    return Exit::success;
   }
   Session session = begin_session({.purpose = "topo", .tolerant = true});
   if (session.rank() == 0) std::cout << topo_answer(session.topology(), parsed);
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

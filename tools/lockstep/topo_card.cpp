@@ -296,7 +296,7 @@ class CardLayout {
   std::vector<int> near(int gpu) const {
     std::vector<int> ranks;
     for (const int rank : topology_.ranks_of_node(node_)) {
-      const auto gpus = topology_.near_gpus(rank);
+      const auto gpus = topology_.closest_gpus(rank);
       if (std::ranges::find(gpus, gpu) != gpus.end()) ranks.push_back(rank);
     }
     return ranks;

@@ -91,8 +91,8 @@ Json member_json(const Topology& topology, int rank) {
           {"place", member.place},
           {"pid", member.process},
           {"index_in_node", topology.index_in_node(rank)},
-          {"near_gpus", topology.near_gpus(rank)},
-          {"near_nics", topology.near_nics(rank)}};
+          {"closest_gpus", topology.closest_gpus(rank)},
+          {"closest_nics", topology.closest_nics(rank)}};
 }
 
 Json order_json(const Topology& topology) {

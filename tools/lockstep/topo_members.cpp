@@ -84,7 +84,7 @@ std::string gpus_cell(const Topology& topology, const Ranks& ranks) {
   IndexSet near;
   std::size_t seen = 0;
   for (const int rank : ranks) {
-    for (const int gpu : topology.near_gpus(rank)) near.insert(gpu);
+    for (const int gpu : topology.closest_gpus(rank)) near.insert(gpu);
     seen = std::max(seen, topology.place_of(rank).gpus.size());
   }
   if (near.empty()) return "-";
@@ -95,7 +95,7 @@ std::string gpus_cell(const Topology& topology, const Ranks& ranks) {
 std::string nics_cell(const Topology& topology, const Ranks& ranks) {
   IndexSet near;
   for (const int rank : ranks) {
-    for (const int nic : topology.near_nics(rank)) near.insert(nic);
+    for (const int nic : topology.closest_nics(rank)) near.insert(nic);
   }
   std::vector<std::string> names;
   for (const int nic : near.members())

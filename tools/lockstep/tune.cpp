@@ -160,7 +160,7 @@ Exit run_tune(const ParsedOptions& parsed) {
                       "; without the table ", cost_text(tuning), '\n');
     if (path && tuning.sizes.empty()) std::cerr << text("# nothing was written to ", printable(*path), '\n');
   }
-  return is_whole ? Exit::well : Exit::inconclusive;
+  return is_whole ? Exit::success : Exit::inconclusive;
 }
 
 }  // namespace lockstep::command

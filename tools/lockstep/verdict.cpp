@@ -40,7 +40,7 @@ std::string place_text(const ObservedMember& member) {
 std::string last_words(const ObservedMember& member) {
   const status::CommunicatorSnapshot& seen = *member.seen;
   if (seen.started == 0) return "no call before";
-  return text(seen.is_in_call() ? "is in " : "last was ", call_words(seen, seen.current()),
+  return text(seen.is_in_call() ? "is in " : "last was ", call_text(seen, seen.current()),
               seen.waits.empty() ? "" : ", and waits: ", seen.waits);
 }
 
@@ -90,7 +90,7 @@ std::string unknown_text(const ObservedGroup& group) {
 const ObservedMember* cause_of(const ObservedGroup& group) {
   const ObservedMember* best = nullptr;
   const auto weight = [](const std::string& failure) {
-    if (failure.starts_with(id(Code::peer_failed)) || failure.starts_with(id(Code::poisoned))) return 2;
+    if (failure.starts_with(id(Code::peer_failed)) || failure.starts_with(id(Code::already_failed))) return 2;
     return failure.starts_with(id(Code::stall)) ? 1 : 0;
   };
   for (const auto& [rank, member] : group.members) {
@@ -178,7 +178,7 @@ std::string waiting_text(const ObservedGroup& group) {
   const ObservedMember& longest = longest_waiting(waiting);
   if (longest.seen->failure.empty() && longest.seen->waited_ms < long_ms) return {};
   const std::string in = text(ranks_words(ranks), ranks.size() == 1 ? " waits in " : " wait in ",
-                              call_words(*longest.seen, longest.seen->current()));
+                              call_text(*longest.seen, longest.seen->current()));
   const std::string unknown = unknown_text(group);
   if (some_are_held) return text(in, ", and ", missing_text(group, last, true), unknown);
   if (calls.size() > 1)
@@ -354,7 +354,7 @@ bool is_held(const status::ProcessSnapshot& process) {
 std::vector<std::string> verdicts(const std::vector<status::ProcessSnapshot>& processes) {
   std::vector<std::string> all;
   const std::vector<ObservedGroup> groups = groups_of(processes);
-  if (std::string words = circle_text(groups); !words.empty()) all.push_back(std::move(words));
+  if (std::string words = deadlock_text(groups); !words.empty()) all.push_back(std::move(words));
   for (const ObservedGroup& group : groups) {
     if (std::string words = verdict_of(group); !words.empty()) all.push_back(std::move(words));
   }

@@ -34,6 +34,6 @@ std::vector<std::string> unseen_text(const std::map<int, status::MemberSnapshot>
 
 // Describes processes that wait for each other on several communicators, none of which can end. It is empty if there
 // are none.
-std::string circle_text(const std::vector<ObservedGroup>& groups);
+std::string deadlock_text(const std::vector<ObservedGroup>& groups);
 
 }  // namespace lockstep::command

@@ -34,7 +34,7 @@ void say_members(const status::ProcessSnapshot& process) {
     std::cout << text("\n\"", seen.name, "\" rank ", seen.rank, " of ", seen.size, ", process ", process.process, " (",
                       process.program, ") on ", process.host, ", ", process.state, ":\n");
     for (const status::CallSnapshot& call : seen.calls)
-      std::cout << text("  ", call_words(seen, call.number),
+      std::cout << text("  ", call_text(seen, call.number),
                         call.number == seen.current() && seen.is_in_call() ? ": not finished" : "", "\n");
     if (seen.messages > 0) std::cout << text("  ", seen.messages, " messages\n");
     if (!seen.waits.empty())
@@ -75,14 +75,14 @@ Exit run_why(const ParsedOptions& parsed) {
   read_each(files_of(parsed.words(), ".json", setting), setting, [&](const std::string& file) {
     add_process(processes, parse_status_file(read_text_file(file, most_bytes), file));
   });
-  if (!speaks()) return Exit::well;
+  if (!speaks()) return Exit::success;
   tell_apart(processes);
   const auto all = verdicts(processes);
   for (const std::string& each : all) std::cout << each << "\n";
   std::cout << (all.empty() ? "no communicator had failed, and no member was waiting\n"
                             : "This was the state at the failure; processes may have ended since.\n");
   if (parsed.has("all")) std::ranges::for_each(processes, say_members);
-  return Exit::well;
+  return Exit::success;
 }
 
 }  // namespace lockstep::command

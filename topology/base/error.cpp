@@ -29,7 +29,7 @@ constexpr std::array entries = {
     CodeEntry{Code::stall, Exit::timeout, "members did not arrive within the time limit"},
     CodeEntry{Code::peer_failed, Exit::peer_died, "another member failed"},
     CodeEntry{Code::mismatch, Exit::unfit, "members made different calls"},
-    CodeEntry{Code::poisoned, Exit::peer_died, "used after a failure"},
+    CodeEntry{Code::already_failed, Exit::peer_died, "used after a failure"},
     CodeEntry{Code::bad_message, Exit::unfit, "bytes from another member make no sense"},
     CodeEntry{Code::shared_memory, Exit::unfit, "shared memory cannot be used"},
     CodeEntry{Code::device, Exit::unfit, "a GPU or its driver cannot be used"},
@@ -50,9 +50,9 @@ const CodeEntry& entry(Code code) {
   return found == entries.end() ? entries.back() : *found;
 }
 
-std::string compose(Code code, std::string_view what, std::string_view mend) {
+std::string compose(Code code, std::string_view what, std::string_view remedy) {
   std::string all = text(id(code), " ", title(code), ": ", what);
-  if (!mend.empty()) all += text(" -> ", mend);
+  if (!remedy.empty()) all += text(" -> ", remedy);
   return escaped(all);  // it may hold names that somebody else chose
 }
 
@@ -69,16 +69,16 @@ std::string_view title(Code code) { return entry(code).title; }
 
 Exit exit_of(Code code) { return entry(code).exit; }
 
-Error::Error(Code code, std::string_view what, std::string_view mend)
-    : std::runtime_error(compose(code, what, mend)), code_(code) {}
+Error::Error(Code code, std::string_view what, std::string_view remedy)
+    : std::runtime_error(compose(code, what, remedy)), code_(code) {}
 
 std::string_view Error::detail() const {
   return std::string_view(what()).substr(id(code_).size() + 1 + title(code_).size() + 2);
 }
 
-Error system_error(std::string_view what, int error_number, std::string_view mend) {
+Error system_error(std::string_view what, int error_number, std::string_view remedy) {
   const std::string reason = std::generic_category().message(error_number);
-  return {Code::system, text(what, ": ", reason, " (errno ", error_number, ")"), mend};
+  return {Code::system, text(what, ": ", reason, " (errno ", error_number, ")"), remedy};
 }
 
 }  // namespace lockstep

@@ -14,7 +14,7 @@ namespace lockstep {
 
 // Lists the exit codes of the command; each error belongs to one. docs/settings.md describes them.
 enum class Exit : std::uint8_t {
-  well = 0,
+  success = 0,
   usage = 1,
   wrong_data = 2,
   gate = 3,
@@ -42,7 +42,7 @@ enum class Code : std::uint16_t {
   stall = 14,
   peer_failed = 15,
   mismatch = 16,
-  poisoned = 17,
+  already_failed = 17,
   bad_message = 18,
   shared_memory = 19,
   device = 20,
@@ -77,8 +77,8 @@ Exit exit_of(Code code);
 // Carries one error. Its text is one line: "id title: fact -> remedy", with control characters written out.
 class Error : public std::runtime_error {
  public:
-  // Makes an error from the fact with its place, and the remedy `mend`; an empty remedy is left out.
-  Error(Code code, std::string_view what, std::string_view mend = {});
+  // Makes an error from the fact with its place, and the remedy `remedy`; an empty remedy is left out.
+  Error(Code code, std::string_view what, std::string_view remedy = {});
 
   // Returns the id of the error. docs/errors.md explains each one.
   Code code() const { return code_; }
@@ -91,6 +91,6 @@ class Error : public std::runtime_error {
 };
 
 // Returns an Error `system` with the text of `error_number`, which is an errno.
-Error system_error(std::string_view what, int error_number, std::string_view mend = {});
+Error system_error(std::string_view what, int error_number, std::string_view remedy = {});
 
 }  // namespace lockstep

@@ -120,7 +120,7 @@ void keep_from_children(int descriptor) {
   descriptors_kept[number / word_bits].fetch_or(std::uint64_t{1} << number % word_bits);
 }
 
-void give_back_to_children(int descriptor) noexcept {
+void return_to_children(int descriptor) noexcept {
   const auto number = static_cast<std::size_t>(descriptor);
   if (descriptor < 0 || number >= most_descriptors) return;
   descriptors_kept[number / word_bits].fetch_and(~(std::uint64_t{1} << number % word_bits));

@@ -11,7 +11,7 @@ namespace lockstep {
 // back just before it closes it. Numbers of 2^20 and more are ignored.
 void keep_from_children(int descriptor);
 // Ends keep_from_children() for this descriptor.
-void give_back_to_children(int descriptor) noexcept;
+void return_to_children(int descriptor) noexcept;
 // Does the same, for ever, for the sockets of a library that does not tell which it opens. These are nonblocking TCP
 // sockets with this port on either side. At most 64 ports are kept; after that the oldest makes room.
 void keep_port_from_children(std::uint16_t port);

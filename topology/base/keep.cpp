@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-void keep_for_ever(std::shared_ptr<const void> memory) {
+void keep_forever(std::shared_ptr<const void> memory) {
   static std::mutex mutex;
   static auto& kept = *new std::vector<std::shared_ptr<const void>>();
   const std::lock_guard lock(mutex);

@@ -7,6 +7,6 @@
 namespace lockstep {
 
 // Keeps `memory` as long as the process lives. Any thread may call it.
-void keep_for_ever(std::shared_ptr<const void> memory);
+void keep_forever(std::shared_ptr<const void> memory);
 
 }  // namespace lockstep

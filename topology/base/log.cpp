@@ -37,13 +37,13 @@ Log::Log(LogLevel threshold, Sink sink)
 
 Log Log::speaking_as(std::string_view who) const {
   Log named = *this;
-  named.who_ = who;
+  named.speaker_ = who;
   return named;
 }
 
 void Log::write(LogLevel level, std::string_view message) const {
   if (level > threshold_) return;
-  (*sink_)(level, escaped(who_.empty() ? std::string(message) : text("[", who_, "] ", message)));
+  (*sink_)(level, escaped(speaker_.empty() ? std::string(message) : text("[", speaker_, "] ", message)));
 }
 
 }  // namespace lockstep

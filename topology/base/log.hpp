@@ -43,7 +43,7 @@ class Log {
 
   LogLevel threshold_;
   std::shared_ptr<const Sink> sink_;
-  std::string who_;
+  std::string speaker_;
 };
 
 }  // namespace lockstep

@@ -10,17 +10,17 @@
 
 namespace lockstep {
 
-HangWatchdog::HangWatchdog(std::string what, std::function<std::string()> hint, Patience patience, Log log,
+HangWatchdog::HangWatchdog(std::string what, std::function<std::string()> hint, WaitLimits wait_limits, Log log,
                            std::function<void()> end)
     : what_(std::move(what)),
       here_(what_),
       launch_(launcher_job_of(process_environment)),
       hint_(std::move(hint)),
-      patience_(patience),
+      wait_limits_(wait_limits),
       log_(std::move(log)),
       end_(std::move(end)) {
   if (!end_) end_ = [] { ::_exit(static_cast<int>(Exit::timeout)); };
-  if (patience_.warn == Duration{} && patience_.limit == Duration{}) return;
+  if (wait_limits_.warn == Duration{} && wait_limits_.limit == Duration{}) return;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error&) {
@@ -49,7 +49,7 @@ std::string HangWatchdog::advice() const {
 std::string HangWatchdog::missing() const {
   try {
     const bool all_come = what_.starts_with("MPI_Init") || what_ == "MPI_Finalize";
-    const std::string all = who_is_missing(what_, launch_, local_ranks_of(launch_), all_come);
+    const std::string all = missing_ranks_text(what_, launch_, local_ranks_of(launch_), all_come);
     return all.empty() ? all : text(": ", all);
   } catch (const std::exception&) {
     return {};
@@ -68,17 +68,17 @@ void HangWatchdog::run() {
     lock.lock();
     return all;
   };
-  const bool warn_first = patience_.limit == Duration{} || patience_.warn < patience_.limit;
-  if (patience_.warn > Duration{} && warn_first) {
-    if (done_within(patience_.warn)) return;
+  const bool warn_first = wait_limits_.limit == Duration{} || wait_limits_.warn < wait_limits_.limit;
+  if (wait_limits_.warn > Duration{} && warn_first) {
+    if (done_within(wait_limits_.warn)) return;
     const std::string who = look();
     if (done_) return;
-    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(patience_.warn), who));
+    log_.warn(text(id(Code::mpi_hang), " ", what_, " has not come back for ", format_duration(wait_limits_.warn), who));
   }
-  if (patience_.limit == Duration{} || done_within(patience_.limit)) return;
+  if (wait_limits_.limit == Duration{} || done_within(wait_limits_.limit)) return;
   const std::string who = look();
   if (done_) return;
-  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(patience_.limit), who),
+  const Error error(Code::mpi_hang, text(what_, " has not come back for ", format_duration(wait_limits_.limit), who),
                     text(advice(), "; LOCKSTEP_TIMEOUT sets the limit"));
   log_.error(error.what());
   end_();

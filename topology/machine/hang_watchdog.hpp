@@ -19,8 +19,8 @@ class HangWatchdog {
  public:
   // The first argument names the call. `hint` tells people where to look; it is asked for only at the limit. `end` is
   // called at the limit, and must not return control to the hanging call. By default it ends the process with exit code
-  // 4. Zero in `patience` is never.
-  HangWatchdog(std::string what, std::function<std::string()> hint, Patience patience, Log log,
+  // 4. Zero in `wait_limits` is never.
+  HangWatchdog(std::string what, std::function<std::string()> hint, WaitLimits wait_limits, Log log,
                std::function<void()> end = {});
   ~HangWatchdog();
   HangWatchdog(const HangWatchdog&) = delete;
@@ -35,7 +35,7 @@ class HangWatchdog {
   CallMarker here_;
   LauncherJob launch_;
   std::function<std::string()> hint_;
-  Patience patience_;
+  WaitLimits wait_limits_;
   Log log_;
   std::function<void()> end_;
   std::mutex mutex_;

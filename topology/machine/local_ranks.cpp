@@ -137,8 +137,8 @@ CallMarker::~CallMarker() {
   if (file_ >= 0) ::close(file_);
 }
 
-std::string who_is_missing(std::string_view call, const LauncherJob& launch, const std::vector<LocalRank>& local_ranks,
-                           bool all_come) {
+std::string missing_ranks_text(std::string_view call, const LauncherJob& launch,
+                               const std::vector<LocalRank>& local_ranks, bool all_come) {
   constexpr std::size_t most = 8;  // ranks named in one sentence
   if (local_ranks.empty() && launch.here < 2) return {};
   std::vector<std::string> all;

@@ -47,7 +47,7 @@ class CallMarker {
 
 // Returns "of the ranks on this host, 2 (process 7) is stopped, 3 (process 8) has not reached it". Empty if nothing can
 // be said. If not `all_come`, the call is one that some ranks need not make, and only stopped ranks are named.
-std::string who_is_missing(std::string_view call, const LauncherJob& launch, const std::vector<LocalRank>& local_ranks,
-                           bool all_come);
+std::string missing_ranks_text(std::string_view call, const LauncherJob& launch,
+                               const std::vector<LocalRank>& local_ranks, bool all_come);
 
 }  // namespace lockstep

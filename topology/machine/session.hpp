@@ -27,7 +27,7 @@ std::string_view to_string(ThreadLevel level);
 class Communicator;
 struct CommunicatorOptions;
 class Exchange;
-struct Patience;
+struct WaitLimits;
 struct VisibleGpus;
 class Transport;
 
@@ -37,7 +37,7 @@ class SessionBackend {
  public:
   virtual ~SessionBackend() = default;
   // Returns the exchange of all members, for set-up data. The session calls it once.
-  virtual std::unique_ptr<Exchange> exchange(Patience patience, const Log& log) = 0;
+  virtual std::unique_ptr<Exchange> exchange(WaitLimits wait_limits, const Log& log) = 0;
   // Returns one new exchange for each thread of this process that becomes a member. numbers[p] is the number of such
   // threads in process p. All processes call it, in the same order.
   virtual std::vector<std::unique_ptr<Exchange>> of_threads(const std::vector<int>& numbers, Exchange& processes) = 0;
@@ -119,7 +119,7 @@ class Session {
   std::unique_ptr<Attachment>& attachment();
   // Returns the slot of an attachment that ends after all members have reached the end of the session, because other
   // members may need it until then.
-  std::shared_ptr<Attachment>& until_the_end();
+  std::shared_ptr<Attachment>& kept_attachment();
 
   // Makes each of `mine` threads of this process a member. All processes call it, with 1 or more. It needs two or more
   // processes and MPI_THREAD_SERIALIZED. Throws Error usage or thread_level.

@@ -58,8 +58,8 @@ struct Buffers {
       next += each + 2;
     }
     for (std::size_t i = 0; i < members(); ++i) {
-      gives.push_back(amount(own, i));
-      takes.push_back(amount(i, own));
+      send_counts.push_back(amount(own, i));
+      receive_counts.push_back(amount(i, own));
     }
     extent = next;
   }
@@ -96,8 +96,8 @@ struct Buffers {
   std::size_t extent = 0;
   Counts counts;
   Counts offsets;
-  Counts gives;
-  Counts takes;
+  Counts send_counts;
+  Counts receive_counts;
   std::vector<int> in = {};
   std::vector<int> out = {};
 };
@@ -126,7 +126,7 @@ std::vector<int> before_this(const Buffers& b) {
   return b.me == 0 ? std::vector<int>(b.count, untouched) : sums(0, b.me, b.count);
 }
 std::vector<int> equal_exchange(const Buffers& b) { return b.exchanged(Counts(b.members(), b.count), true); }
-std::vector<int> unequal_exchange(const Buffers& b) { return b.exchanged(b.takes, true); }
+std::vector<int> unequal_exchange(const Buffers& b) { return b.exchanged(b.receive_counts, true); }
 void apart(Buffers& b) {
   b.in = values(b.me, b.count);
   b.out.assign(b.count, untouched);
@@ -197,17 +197,17 @@ const Form forms[] = {
      equal_exchange},
     {FORM(all_to_all, b.out), [](Buffers& b) { b.out = b.exchanged(Counts(b.members(), b.count), false); },
      equal_exchange},
-    {FORM(all_to_all_v, b.in, b.gives, b.out, b.takes),
+    {FORM(all_to_all_v, b.in, b.send_counts, b.out, b.receive_counts),
      [](Buffers& b) {
-       b.in = b.exchanged(b.gives, false);
+       b.in = b.exchanged(b.send_counts, false);
        b.out.assign(unequal_exchange(b).size(), untouched);
      },
      unequal_exchange},
     // What comes lies where something else has still to be given.
-    {FORM(all_to_all_v, std::span(b.out).first(b.exchanged(b.gives, false).size()), b.gives,
-          std::span(b.out).first(unequal_exchange(b).size()), b.takes),
+    {FORM(all_to_all_v, std::span(b.out).first(b.exchanged(b.send_counts, false).size()), b.send_counts,
+          std::span(b.out).first(unequal_exchange(b).size()), b.receive_counts),
      [](Buffers& b) {
-       b.out = b.exchanged(b.gives, false);
+       b.out = b.exchanged(b.send_counts, false);
        b.out.resize(std::max(b.out.size(), unequal_exchange(b).size()));
      },
      unequal_exchange},

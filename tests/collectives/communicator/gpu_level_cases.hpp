@@ -25,9 +25,9 @@ inline void with_layout(const LayoutOfGpus& layout, const std::function<void(Com
   };
   try {
     if (layout.nodes.empty())
-      run_members(layout.size(), guarded, options, short_patience, Log(LogLevel::off));
+      run_members(layout.size(), guarded, options, short_limits, Log(LogLevel::off));
     else
-      run_members(nodes_of(layout.nodes), guarded, options, short_patience, Log(LogLevel::off));
+      run_members(nodes_of(layout.nodes), guarded, options, short_limits, Log(LogLevel::off));
   } catch (const std::exception& error) {
     ADD_FAILURE() << "a rank ended with: " << error.what();
   }

@@ -12,7 +12,7 @@
 
 namespace lockstep::test {
 
-inline constexpr Patience short_patience = {std::chrono::seconds(10), std::chrono::seconds(60)};
+inline constexpr WaitLimits short_limits = {std::chrono::seconds(10), std::chrono::seconds(60)};
 
 // The same tests go by messages only where the variable says so, as it does for a program.
 inline bool node_memory() {
@@ -21,7 +21,7 @@ inline bool node_memory() {
 }
 
 inline void with_members(int size, const std::function<void(Communicator&)>& body, CommunicatorOptions options = {},
-                         Patience patience = short_patience) {
+                         WaitLimits wait_limits = short_limits) {
   options.node_memory = options.node_memory && node_memory();
   const auto guarded = [&](Communicator& world) {
     const testing::ScopedTrace trace(__FILE__, __LINE__, text("rank ", world.rank(), " of ", world.size()));
@@ -29,7 +29,7 @@ inline void with_members(int size, const std::function<void(Communicator&)>& bod
     if (testing::Test::HasFatalFailure()) throw std::runtime_error("an assertion failed");
   };
   try {
-    run_members(size, guarded, std::move(options), patience, Log(LogLevel::off));
+    run_members(size, guarded, std::move(options), wait_limits, Log(LogLevel::off));
   } catch (const std::exception& error) {
     ADD_FAILURE() << "a rank ended with: " << error.what();
   }

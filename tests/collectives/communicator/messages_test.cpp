@@ -83,7 +83,7 @@ TEST(Messages, OfNothingWhereSomethingIsExpectedIsAMismatch) {
           EXPECT_EQ(error.code() == Code::mismatch || error.code() == Code::peer_failed, true) << error.what();
         }
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
   EXPECT_EQ(failed, 2);
 }
 
@@ -105,7 +105,7 @@ TEST(Messages, ThatAreRefusedAreReportedToTheOtherSide) {
           }
         }
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
   EXPECT_EQ(told, 1);
 }
 
@@ -116,7 +116,7 @@ TEST(Messages, TagsAreNotNegative) {
         int number = 0;
         expect_usage([&] { world.send(std::span(&number, 1), 0, -3); }, "tag -3");
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ using Body = std::function<void(Communicator&)>;
 
 // What each member's body ended with; empty where it ended well.
 std::vector<std::string> ends(int size, const Body& body,
-                              Patience patience = {std::chrono::seconds(5), std::chrono::seconds(20)},
+                              WaitLimits wait_limits = {std::chrono::seconds(5), std::chrono::seconds(20)},
                               CommunicatorOptions options = {}) {
   std::vector<std::string> all(static_cast<std::size_t>(size));
   const auto member = [&](Communicator& world) {
@@ -31,7 +31,7 @@ std::vector<std::string> ends(int size, const Body& body,
     }
     EXPECT_TRUE(world.failed());
   };
-  run_members(size, member, std::move(options), patience, Log(LogLevel::off));
+  run_members(size, member, std::move(options), wait_limits, Log(LogLevel::off));
   return all;
 }
 
@@ -325,12 +325,12 @@ TEST(Misuse, AFailedCommunicatorRefusesAndOthersGoOn) {
           world.all_reduce(data, sum);
           ADD_FAILURE() << "a failed communicator went on";
         } catch (const Error& error) {
-          EXPECT_EQ(error.code(), Code::poisoned) << error.what();
+          EXPECT_EQ(error.code(), Code::already_failed) << error.what();
           EXPECT_NE(std::string_view(error.what()).find("root 7"), std::string_view::npos) << error.what();
         }
         EXPECT_EQ(other.all_reduce(1, sum), 2);
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
 }
 
 TEST(Misuse, ARequestThatIsDroppedIsAnErrorWithItsLine) {
@@ -357,7 +357,7 @@ TEST(Misuse, ARequestThatIsDroppedIsAnErrorWithItsLine) {
           EXPECT_NE(std::string_view(error.what()).find("misuse_test.cpp"), std::string_view::npos) << error.what();
         }
       },
-      {}, short_patience, log);
+      {}, short_limits, log);
   EXPECT_EQ(failed, 2);
   EXPECT_FALSE(lines.empty());
 }
@@ -388,7 +388,7 @@ TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightReportsThem) {
           EXPECT_NE(std::string_view(error.what()).find("destroyed"), std::string_view::npos) << error.what();
         }
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
   EXPECT_EQ(failed, 2);
 }
 
@@ -403,7 +403,7 @@ TEST(Misuse, CommunicatorDestroyedInsideItsOwnReductionEndsTheProcessByName) {
     });
     static_cast<void>(mine->all_reduce(1, add));
   };
-  EXPECT_DEATH(run_members(2, destroy, {}, short_patience, Log(LogLevel::off)),
+  EXPECT_DEATH(run_members(2, destroy, {}, short_limits, Log(LogLevel::off)),
                "communicator \"mine\" was destroyed inside one of its own calls.* -> destroy");
 }
 
@@ -420,7 +420,7 @@ TEST(Misuse, CancelledThreadEndsItsCallFirst) {
     EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
     EXPECT_EQ(all, 2);
   };
-  run_members(2, member, {}, short_patience, Log(LogLevel::off));
+  run_members(2, member, {}, short_limits, Log(LogLevel::off));
 }
 
 // Calls of every kind, each where there is one like it, or none, before the limit: in the node's memory and by

@@ -148,7 +148,7 @@ TEST(AllToAllV, NeedsEqualCountsOfAMemberWithItself) {
         std::vector<int> out(3);
         expect_usage([&] { world.all_to_all_v(in, five, out, three); }, "gives itself 5");
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
 }
 
 TEST(ProgressThread, AUserFunctionCannotCallItsCommunicator) {
@@ -169,7 +169,7 @@ TEST(ProgressThread, AUserFunctionCannotCallItsCommunicator) {
           ++failed;
         }
       },
-      {.progress_thread = true}, short_patience, Log(LogLevel::off));
+      {.progress_thread = true}, short_limits, Log(LogLevel::off));
   EXPECT_EQ(failed, 2);
 }
 
@@ -188,7 +188,7 @@ void expect_told(int size, const std::function<void(Communicator&)>& body, std::
           if (std::string_view(error.what()).find(word) != std::string_view::npos) ++named;
         }
       },
-      {}, short_patience, Log(LogLevel::off));
+      {}, short_limits, Log(LogLevel::off));
   EXPECT_EQ(failed, size) << word;
   EXPECT_GT(named, 0) << word;
 }
@@ -220,11 +220,11 @@ TEST(Counts, OfNothingOnOneSideOnlyAreAMismatch) {
           const std::vector<int> in(20);
           std::vector<int> out(20);
           const std::size_t me = static_cast<std::size_t>(world.rank());
-          std::vector<std::size_t> gives(3, 3);
-          std::vector<std::size_t> takes(3, 3);
-          if (me == 1) gives[0] = given;
-          if (me == 0) takes[1] = taken;
-          world.all_to_all_v(in, gives, out, takes);
+          std::vector<std::size_t> send_counts(3, 3);
+          std::vector<std::size_t> receive_counts(3, 3);
+          if (me == 1) send_counts[0] = given;
+          if (me == 0) receive_counts[1] = taken;
+          world.all_to_all_v(in, send_counts, out, receive_counts);
         },
         both);
   }

@@ -116,8 +116,8 @@ std::pair<int, int> contributors(const RandomCase& each, int rank) {
 double expected(const RandomCase& each, const Problem& problem, int rank, std::size_t i) {
   const Shape shape = shape_of(problem, rank);
   if (reduces(each.collective)) {
-    const bool scatters = shape.gives.parts() > 1;
-    const std::size_t at = i + (scatters ? shape.gives.offset(rank) : 0);
+    const bool scatters = shape.input_blocks.parts() > 1;
+    const std::size_t at = i + (scatters ? shape.input_blocks.offset(rank) : 0);
     const auto [first, last] = contributors(each, rank);
     double all = contributed(each, first, at);
     for (int peer = first + 1; peer < last; ++peer) all = combined(each.op, all, contributed(each, peer, at));
@@ -126,12 +126,12 @@ double expected(const RandomCase& each, const Problem& problem, int rank, std::s
   }
   if (each.collective == Collective::broadcast) return given(each, each.root, i);
   if (each.collective == Collective::scatter || each.collective == Collective::scatter_v)
-    return given(each, each.root, shape_of(problem, each.root).gives.offset(rank) + i);
+    return given(each, each.root, shape_of(problem, each.root).input_blocks.offset(rank) + i);
   for (int peer = 0; peer < each.members; ++peer) {
-    if (i >= shape.takes.end(peer) || i < shape.takes.offset(peer)) continue;
-    const Blocks gives = shape_of(problem, peer).gives;
+    if (i >= shape.output_blocks.end(peer) || i < shape.output_blocks.offset(peer)) continue;
+    const Blocks input_blocks = shape_of(problem, peer).input_blocks;
     const bool cut = each.collective == Collective::all_to_all || each.collective == Collective::all_to_all_v;
-    return given(each, peer, i - shape.takes.offset(peer) + (cut ? gives.offset(rank) : 0));
+    return given(each, peer, i - shape.output_blocks.offset(peer) + (cut ? input_blocks.offset(rank) : 0));
   }
   return -1;
 }
@@ -283,10 +283,11 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     if (has_input) request.input.data = in_there.data();
   }
   if (in_count == 0) request.input = {};
-  const auto gives = sizes_of(shape.gives);
-  const auto takes = sizes_of(shape.takes);
-  if (is_unequal(each.collective) && shape.gives.parts() == each.members) request.gives = gives;
-  if (is_unequal(each.collective) && shape.takes.parts() == each.members) request.takes = takes;
+  const auto input_blocks = sizes_of(shape.input_blocks);
+  const auto output_blocks = sizes_of(shape.output_blocks);
+  if (is_unequal(each.collective) && shape.input_blocks.parts() == each.members) request.send_counts = input_blocks;
+  if (is_unequal(each.collective) && shape.output_blocks.parts() == each.members)
+    request.receive_counts = output_blocks;
   std::optional<CaseStream> stream;
   if (has_gpu && each.in_stream) request.stream = stream.emplace(request).get();
   if (stream && each.is_late) give_late(*stream, rank, {in, in_there}, {out, out_there});

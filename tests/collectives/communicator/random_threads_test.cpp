@@ -24,9 +24,9 @@ std::string on_threads(const RandomCase& each) {
   };
   CommunicatorOptions options;
   options.table = each.table();
-  const Patience patience{std::chrono::seconds(20), std::chrono::seconds(60)};
+  const WaitLimits wait_limits{std::chrono::seconds(20), std::chrono::seconds(60)};
   const auto topology = each.topology();
-  run_members(topology ? topology : local_topology(each.members), body, options, patience, Log(LogLevel::error));
+  run_members(topology ? topology : local_topology(each.members), body, options, wait_limits, Log(LogLevel::error));
   return wrong;
 }
 

@@ -90,7 +90,7 @@ TEST(Reproducible, EveryAlgorithmAndEverySplitIntoNodesGivesTheSameBits) {
           EXPECT_TRUE(same_bits(data, right)) << row.name << ' ' << size << " members, " << on_each << " on a node";
         };
         try {
-          run_members(nodes_of(shares(size, on_each)), body, options, short_patience, Log(LogLevel::off));
+          run_members(nodes_of(shares(size, on_each)), body, options, short_limits, Log(LogLevel::off));
         } catch (const Error& error) {
           EXPECT_EQ(error.code(), Code::bad_setting) << error.what();  // it does not fit this layout
         }
@@ -144,7 +144,7 @@ TEST(Reproducible, FastGivesAllMembersTheSameBitsToo) {
       EXPECT_TRUE(same_bits(first, data)) << row.name;
     };
     try {
-      run_members(nodes_of({3, 3}), body, options, short_patience, Log(LogLevel::off));
+      run_members(nodes_of({3, 3}), body, options, short_limits, Log(LogLevel::off));
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::bad_setting) << error.what();
     }

@@ -52,13 +52,13 @@ class SeesLate final : public ForwardingTransport {
  public:
   SeesLate(std::unique_ptr<Transport> to, bool& has_seen) : ForwardingTransport(std::move(to)), has_seen_(has_seen) {}
 
-  Fate fate(int peer) override {
-    const Fate found = ForwardingTransport::fate(peer);
-    if (found == Fate::here) return found;
+  PeerState peer_state(int peer) override {
+    const PeerState found = ForwardingTransport::peer_state(peer);
+    if (found == PeerState::reachable) return found;
     const auto now = std::chrono::steady_clock::now();
     if (!since_) since_ = now;
     has_seen_ = now - *since_ > std::chrono::seconds(1);
-    return has_seen_ ? found : Fate::here;
+    return has_seen_ ? found : PeerState::reachable;
   }
 
  private:
@@ -231,7 +231,7 @@ TEST_F(Shrink, WaitsUntilAllSeeTheLoss) {
         EXPECT_TRUE(has_seen) << exchange.rank();
         EXPECT_EQ(smaller.size(), 3);
       },
-      short_patience, Log(LogLevel::off));
+      short_limits, Log(LogLevel::off));
 }
 
 // Many times, with deaths at any moment of the smaller one's making.

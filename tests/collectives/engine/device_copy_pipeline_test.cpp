@@ -71,7 +71,7 @@ TEST_F(DeviceCopyPipelineTest, IsRightWithCopiesOfAnyDuration) {
               if (!mine.empty()) wrong = mine;
             }
           },
-          options, short_patience, Log(LogLevel::error));
+          options, short_limits, Log(LogLevel::error));
       if (!wrong.empty()) RC_FAIL(wrong);
     }));
   }

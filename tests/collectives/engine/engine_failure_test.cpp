@@ -40,7 +40,7 @@ void expect_mismatch(const std::function<std::shared_ptr<Plan>(int rank)>& usual
       EXPECT_EQ(out, std::vector<float>(64, -1));  // nothing moved
     }
     const std::string later = thrown([&] { run(engine, call_of(usual(rank), in, out)); }, &code);
-    EXPECT_EQ(code, Code::poisoned) << later;
+    EXPECT_EQ(code, Code::already_failed) << later;
     EXPECT_PRED2(holds, later, text("rank 1 is in ", text_of_other));
   });
 }
@@ -142,7 +142,7 @@ TEST(EngineFailure, AnExceptionOfTheUsersReductionIsTheirsAndNamesTheRankToOther
     EXPECT_TRUE(engine.failed());
     ASSERT_TRUE(engine.failure());
     const std::string later = thrown([&] { engine.start(call); }, &code);
-    EXPECT_EQ(code, Code::poisoned);
+    EXPECT_EQ(code, Code::already_failed);
     EXPECT_PRED2(holds, later, "has failed before: ");
     EXPECT_PRED2(holds, later, "too far");
   });
@@ -171,7 +171,7 @@ TEST(EngineFailure, ReachesAllThatIsInFlight) {
       engine.refuse(Error(Code::usage, "the file is gone"));
       Code code{};
       thrown([&] { engine.start(call_of(plan, in, a)); }, &code);
-      EXPECT_EQ(code, Code::poisoned);
+      EXPECT_EQ(code, Code::already_failed);
     }
     exchange.barrier("seen");
   });
@@ -236,7 +236,7 @@ TEST(EngineFailure, ARequestThatAnExceptionOfTheUsersDropped) {
 TEST(EngineFailure, TheEndOfACommunicatorWithCallsInFlight) {
   Lines lines;
   const auto exchanges_body = [&](Exchange& exchange) {
-    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)),
+    auto engine = std::make_unique<RealEngine>(RealPlatform(local_transport(exchange), Waiter(1)),
                                                EngineOptions{.log = lines.log(), .name = "short"});
     const std::vector<float> in = given(exchange.rank(), 10);
     std::vector<float> out(10);
@@ -267,7 +267,7 @@ TEST(EngineFailure, AMemberThatGoesOnWithoutOthersSaysWhy) {
   on_engines(2, [](RealEngine& engine, Exchange& exchange) {
     const Bytes part(3, std::byte{7});
     if (engine.rank() == 0) {
-      engine.world().transport().tell(1, to_bytes(SurviveMessage{"rank 5 is gone", part}));
+      engine.platform().transport().send_control(1, to_bytes(SurviveMessage{"rank 5 is gone", part}));
       exchange.barrier("it is said");
       EXPECT_TRUE(engine.begin_shrinking().empty());
       EXPECT_TRUE(engine.failed());
@@ -288,7 +288,7 @@ TEST(EngineFailure, AMemberThatGoesOnWithoutOthersSaysWhy) {
 
 TEST(EngineFailure, AMemberThatLeftIsNotWaitedFor) {
   on_threads(3, [](Exchange& exchange) {
-    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)), EngineOptions{});
+    auto engine = std::make_unique<RealEngine>(RealPlatform(local_transport(exchange), Waiter(1)), EngineOptions{});
     const std::vector<float> in = given(exchange.rank(), 10);
     std::vector<float> out(10);
     const auto call = call_of(all_reduce_plan(3, exchange.rank(), 10), in, out);
@@ -306,7 +306,7 @@ TEST(EngineFailure, AMemberThatLeftIsNotWaitedFor) {
 
 TEST(EngineFailure, AMessageOfOneThatLeft) {
   on_threads(2, [](Exchange& exchange) {
-    auto engine = std::make_unique<RealEngine>(RealWorld(local_transport(exchange), Waiter(1)), EngineOptions{});
+    auto engine = std::make_unique<RealEngine>(RealPlatform(local_transport(exchange), Waiter(1)), EngineOptions{});
     if (exchange.rank() == 1) return;
     std::vector<float> out(10);
     Code code{};
@@ -320,7 +320,7 @@ TEST(EngineFailure, WordsThatMakeNoSense) {
   on_engines(2, [](RealEngine& engine, Exchange& exchange) {
     const std::vector<float> in(10);
     std::vector<float> out(10);
-    if (engine.rank() == 1) engine.world().transport().tell(0, to_bytes("junk"));
+    if (engine.rank() == 1) engine.platform().transport().send_control(0, to_bytes("junk"));
     exchange.barrier("told");
     Code code{};
     const std::string what =
@@ -337,17 +337,17 @@ class Stubborn final : public Transport {
   int rank() const override { return 0; }
   int size() const override { return 2; }
   int lanes() const override { return 4; }
-  std::uint32_t exchange_tags() const override { return 32; }
+  std::uint32_t message_tags() const override { return 32; }
   void post(RoundTag /*round_tag*/, std::span<const SendDescriptor> /*sends*/,
             std::span<const ReceiveDescriptor> receives) override {
     posted_.assign(receives.begin(), receives.end());
   }
   bool done(int /*lane*/) override { return false; }
   bool abandon() override { return false; }
-  void tell(int peer, Bytes bytes) override { words_.push_back({peer, std::move(bytes)}); }
-  std::optional<SmallMessage> hear() override {
+  void send_control(int peer, Bytes bytes) override { words_.push_back({peer, std::move(bytes)}); }
+  std::optional<ReceivedControl> receive_control() override {
     if (words_.empty()) return std::nullopt;
-    SmallMessage word = std::move(words_.back());
+    ReceivedControl word = std::move(words_.back());
     words_.pop_back();
     return word;
   }
@@ -355,7 +355,7 @@ class Stubborn final : public Transport {
 
  private:
   std::vector<ReceiveDescriptor>& posted_;
-  std::vector<SmallMessage> words_;
+  std::vector<ReceivedControl> words_;
 };
 
 TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
@@ -363,7 +363,7 @@ TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
   {
     const std::vector<float> in = given(0, 64);
     std::vector<float> out(64);
-    RealEngine engine(RealWorld(std::make_unique<Stubborn>(posted), Waiter(1)), {.log = Log(LogLevel::off)});
+    RealEngine engine(RealPlatform(std::make_unique<Stubborn>(posted), Waiter(1)), {.log = Log(LogLevel::off)});
     const CallTicket ticket = engine.start(call_of(all_reduce_plan(2, 0, 64), in, out));
     for (int i = 0; i < 10 && posted.empty(); ++i) EXPECT_FALSE(engine.test(ticket));
     ASSERT_EQ(posted.size(), 1U);
@@ -379,12 +379,12 @@ TEST(EngineFailure, IsSeenInTheMemoryOfTheNodeBeforeAnybodyReachesFurther) {
   const auto memory = SharedMemory::make(node::RoomMemory::bytes_for(2), false).memory();
   node::Room theirs(memory, 1, 2, true);
   RealEngine engine(
-      RealWorld(std::make_unique<Stubborn>(posted), Waiter(1), std::make_unique<node::Room>(memory, 0, 2, true)),
+      RealPlatform(std::make_unique<Stubborn>(posted), Waiter(1), std::make_unique<node::Room>(memory, 0, 2, true)),
       {.log = Log(LogLevel::off)});
-  ASSERT_TRUE(theirs.access().begin_reaching());
-  theirs.access().end_reaching();
+  ASSERT_TRUE(theirs.access().begin_peer_access());
+  theirs.access().end_peer_access();
   engine.begin_shrinking();
-  EXPECT_FALSE(theirs.access().begin_reaching()) << "its memory may be the program's again";
+  EXPECT_FALSE(theirs.access().begin_peer_access()) << "its memory may be the program's again";
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "collectives/simulated/named.hpp"
-#include "collectives/simulated/simulated_world.hpp"
+#include "collectives/simulated/simulated_platform.hpp"
 #include "tests/collectives/engine/engine_support.hpp"
 
 namespace lockstep::test {
@@ -19,11 +19,11 @@ using std::chrono::microseconds;
 using std::chrono::seconds;
 
 using simulated::SimulatedNetwork;
-using SimulatedEngine = Engine<simulated::SimulatedWorld>;
+using SimulatedEngine = Engine<simulated::SimulatedPlatform>;
 
 enum class Fault { none, slow, absent, dies, different, throws, drops, leaves };
 constexpr std::array fault_names = {"none", "slow", "absent", "dies", "different", "throws", "drops", "leaves"};
-constexpr Patience patience = {seconds(1), seconds(3)};
+constexpr WaitLimits wait_limits = {seconds(1), seconds(3)};
 constexpr float spoiled = -7;
 
 // A call of the program that all members run.
@@ -72,9 +72,9 @@ class Actor {
  public:
   Actor(SimulatedNetwork& network, const Story& story, int rank, Lines& lines)
       : network_(network), story_(story), rank_(rank), window_(1 + network.draw(5)) {
-    engine_ =
-        std::make_unique<SimulatedEngine>(simulated::SimulatedWorld(network, rank),
-                                          EngineOptions{.patience = patience, .log = lines.log(), .name = "simulated"});
+    engine_ = std::make_unique<SimulatedEngine>(
+        simulated::SimulatedPlatform(network, rank),
+        EngineOptions{.wait_limits = wait_limits, .log = lines.log(), .name = "simulated"});
     ending_ = network.draw(3);
   }
 

@@ -22,18 +22,19 @@ TEST(EngineStall, StandingsAreGroupedByRanges) {
   std::vector<std::optional<AnswerMessage>> answers(10);
   std::vector<std::optional<std::uint64_t>> left(10);
   const MemberReports reports{answers, left};
-  for (const std::size_t rank : {0U, 1U, 2U, 5U}) answers[rank] = AnswerMessage{12, CallProgress::in_it, 11, 12, {}};
+  for (const std::size_t rank : {0U, 1U, 2U, 5U})
+    answers[rank] = AnswerMessage{12, CallProgress::in_progress, 11, 12, {}};
   answers[3] = AnswerMessage{12, CallProgress::not_started, 11, 0, {}};
   answers[4] = AnswerMessage{12, CallProgress::not_started, 9, 10, {}};
   answers[6] = AnswerMessage{12, CallProgress::finished, 12, 0, {}};
   left[9] = 11;
   EXPECT_EQ(
-      standings(reports, IndexSet::range(0, 9)),
+      progress_report(reports, IndexSet::range(0, 9)),
       "ranks 7-8 do not answer: they are in no call of Lockstep, or gone; rank 6 finished it; ranks 0-2,5 are "
       "waiting in it; rank 3 last finished call 11 and is in none; rank 4 last finished call 9 and is in call 10; "
       "rank 9 left after call 11");
   answers[4] = answers[3];
-  EXPECT_EQ(standings(reports, {3, 4, 7}),
+  EXPECT_EQ(progress_report(reports, {3, 4, 7}),
             "rank 7 does not answer: it is in no call of Lockstep, or gone; ranks 3-4 last finished call 11 and are in "
             "none");
 }
@@ -43,13 +44,13 @@ TEST(EngineStall, MissingRanksAreNamedWithHostAndProcess) {
   std::vector<std::optional<AnswerMessage>> answers(3);
   std::vector<std::optional<std::uint64_t>> left(3);
   const MemberReports reports{answers, left};
-  EXPECT_EQ(standings(reports, {1, 2}, members),
+  EXPECT_EQ(progress_report(reports, {1, 2}, members),
             "ranks 1-2 (processes 4712 on node03 and 88 on node04) do not answer: they are in no call of Lockstep, or "
             "gone");
-  answers[0] = AnswerMessage{12, CallProgress::in_it, 11, 12, {}};
+  answers[0] = AnswerMessage{12, CallProgress::in_progress, 11, 12, {}};
   answers[1] = AnswerMessage{12, CallProgress::not_started, 11, 0, {}};
   left[2] = 11;
-  EXPECT_EQ(standings(reports, IndexSet::range(0, 2), members),
+  EXPECT_EQ(progress_report(reports, IndexSet::range(0, 2), members),
             "rank 0 is waiting in it; rank 1 (process 4712 on node03) last finished call 11 and is in none; rank 2 "
             "(process 88 on node04) left after call 11");
 }
@@ -82,7 +83,7 @@ TEST(EngineStall, WarningAndErrorNameTheMissingMembers) {
         }
         exchange.barrier("seen");
       },
-      {.patience = {milliseconds(1000), milliseconds(3000)}, .log = lines.log()});
+      {.wait_limits = {milliseconds(1000), milliseconds(3000)}, .log = lines.log()});
   EXPECT_PRED2(holds, lines.all(), "LOCKSTEP-E014 a wait is long: all_reduce of 10 f32");
   EXPECT_PRED2(holds, lines.all(), "rank 2 does not answer");
 }
@@ -99,7 +100,7 @@ TEST(EngineStall, ALateMemberIsWaitedFor) {
                run(engine, call_of(plan, in, out));
                EXPECT_EQ(out, summed(3, 10));
              },
-             {.patience = {milliseconds(1000), {}}, .log = lines.log()});
+             {.wait_limits = {milliseconds(1000), {}}, .log = lines.log()});
   EXPECT_PRED2(holds, lines.all(), "rank 1 does not answer");
 }
 
@@ -121,7 +122,7 @@ TEST(EngineStall, TestAloneSeesIt) {
                }
                exchange.barrier("seen");
              },
-             {.patience = {{}, milliseconds(1000)}});
+             {.wait_limits = {{}, milliseconds(1000)}});
 }
 
 TEST(EngineStall, TimeThatThisMemberDidNotLookDoesNotCount) {
@@ -142,7 +143,7 @@ TEST(EngineStall, TimeThatThisMemberDidNotLookDoesNotCount) {
     }
     EXPECT_EQ(out, summed(2, 10));
   };
-  on_engines(2, body, {.patience = {{}, milliseconds(1700)}});
+  on_engines(2, body, {.wait_limits = {{}, milliseconds(1700)}});
 }
 
 TEST(EngineStall, AMessageThatIsNeverSent) {
@@ -163,7 +164,7 @@ TEST(EngineStall, AMessageThatIsNeverSent) {
                }
                exchange.barrier("seen");
              },
-             {.patience = {{}, milliseconds(1000)}});
+             {.wait_limits = {{}, milliseconds(1000)}});
 }
 
 // `lockstep stat` shows it while it waits.
@@ -177,7 +178,7 @@ TEST(EngineStall, WaitForAMessageIsSeenWithItsPlace) {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     while (sends && waits.empty() && std::chrono::steady_clock::now() < end) {
       engine.progress();
-      const auto seen = status::look_at(::getpid());
+      const auto seen = status::read_process(::getpid());
       for (const status::CommunicatorSnapshot& each : seen->communicators) waits += each.waits;
     }
     if (sends) {
@@ -190,7 +191,7 @@ TEST(EngineStall, WaitForAMessageIsSeenWithItsPlace) {
 }
 
 status::CommunicatorSnapshot seen_by_rank(std::string_view name, int rank) {
-  const auto seen = status::look_at(::getpid());
+  const auto seen = status::read_process(::getpid());
   for (const status::CommunicatorSnapshot& each : seen->communicators) {
     if (each.name == name && each.rank == rank) return each;
   }
@@ -202,7 +203,7 @@ TEST(EngineStall, RequestMakesWaitingMemberAskAll) {
   std::atomic<bool> is_answered{false};
   on_threads(3, [&](Exchange& exchange) {
     const int rank = exchange.rank();
-    RealEngine engine(RealWorld(local_transport(exchange), Waiter(3)),
+    RealEngine engine(RealPlatform(local_transport(exchange), Waiter(3)),
                       {.name = "requested", .members = Members(two_hosts(), {0, 1, 2})});
     const std::vector<float> in = given(rank, 10);
     std::vector<float> out(10);
@@ -237,9 +238,9 @@ class CountedWords final : public ForwardingTransport {
   CountedWords(std::unique_ptr<Transport> to, int peer, std::atomic<int>& count)
       : ForwardingTransport(std::move(to)), peer_(peer), count_(count) {}
 
-  void tell(int peer, Bytes bytes) override {
+  void send_control(int peer, Bytes bytes) override {
     count_ += peer == peer_ ? 1 : 0;
-    to().tell(peer, std::move(bytes));
+    to().send_control(peer, std::move(bytes));
   }
 
  private:
@@ -260,7 +261,7 @@ bool is_asked_through_rank_0(RealEngine& engine) {
 TEST(EngineStall, RequestsDoNotPileUpAtMemberThatDoesNotListen) {
   on_threads(2, [](Exchange& exchange) {
     std::atomic<int> words{0};
-    RealEngine engine(RealWorld(std::make_unique<CountedWords>(local_transport(exchange), 1, words), Waiter(2)),
+    RealEngine engine(RealPlatform(std::make_unique<CountedWords>(local_transport(exchange), 1, words), Waiter(2)),
                       {.name = "counted", .members = Members(two_hosts(), {0, 1})});
     exchange.barrier("all have engines");
     if (exchange.rank() == 0) {
@@ -283,7 +284,7 @@ TEST(EngineStall, RequestsDoNotPileUpAtMemberThatDoesNotListen) {
 TEST(EngineStall, RequestAsksNobodyThatHasLeft) {
   on_threads(2, [](Exchange& exchange) {
     std::atomic<int> words{0};
-    RealEngine engine(RealWorld(std::make_unique<CountedWords>(local_transport(exchange), 1, words), Waiter(2)),
+    RealEngine engine(RealPlatform(std::make_unique<CountedWords>(local_transport(exchange), 1, words), Waiter(2)),
                       {.name = "counted", .members = Members(two_hosts(), {0, 1})});
     exchange.barrier("all have engines");
     if (exchange.rank() == 1) engine.close();

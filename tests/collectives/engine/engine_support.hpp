@@ -14,12 +14,12 @@
 
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/local_transport.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "tests/support/threads.hpp"
 
 namespace lockstep::test {
 
-using RealEngine = Engine<RealWorld>;
+using RealEngine = Engine<RealPlatform>;
 
 inline void add_floats(void* target, const void* left, const void* right, std::size_t count) {
   for (std::size_t i = 0; i < count; ++i)
@@ -153,7 +153,7 @@ class Lines {
 };
 
 struct Setting {
-  Patience patience = {std::chrono::seconds(20), std::chrono::seconds(60)};
+  WaitLimits wait_limits = {std::chrono::seconds(20), std::chrono::seconds(60)};
   Log log = Log(LogLevel::error);
   bool progress_thread = false;
 };
@@ -164,9 +164,11 @@ using EngineBody = std::function<void(RealEngine&, Exchange&)>;
 inline void on_engines(int size, const EngineBody& body, const Setting& setting = {}) {
   on_threads(size, [&](Exchange& exchange) {
     const double cores = std::max(1U, std::thread::hardware_concurrency());
-    RealEngine engine(
-        RealWorld(local_transport(exchange), Waiter(size / cores)),
-        {.patience = setting.patience, .log = setting.log, .name = "test", .progress_thread = setting.progress_thread});
+    RealEngine engine(RealPlatform(local_transport(exchange), Waiter(size / cores)),
+                      {.wait_limits = setting.wait_limits,
+                       .log = setting.log,
+                       .name = "test",
+                       .progress_thread = setting.progress_thread});
     body(engine, exchange);
     exchange.barrier("all bodies have ended");
   });

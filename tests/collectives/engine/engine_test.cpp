@@ -132,18 +132,18 @@ class SlowWords final : public ForwardingTransport {
  public:
   SlowWords(std::unique_ptr<Transport> to, int peer) : ForwardingTransport(std::move(to)), peer_(peer) {}
 
-  void tell(int peer, Bytes bytes) override {
-    if (peer != peer_) return to().tell(peer, std::move(bytes));
+  void send_control(int peer, Bytes bytes) override {
+    if (peer != peer_) return to().send_control(peer, std::move(bytes));
     held_.push_back(std::move(bytes));
     looks_ = 0;
   }
-  bool is_said(int peer) override { return peer != peer_ || held_.empty(); }
-  std::optional<SmallMessage> hear() override {
+  bool is_control_sent(int peer) override { return peer != peer_ || held_.empty(); }
+  std::optional<ReceivedControl> receive_control() override {
     constexpr int enough = 200;
     if (++looks_ == enough) {
-      for (Bytes& each : std::exchange(held_, {})) to().tell(peer_, std::move(each));
+      for (Bytes& each : std::exchange(held_, {})) to().send_control(peer_, std::move(each));
     }
-    return to().hear();
+    return to().receive_control();
   }
 
  private:
@@ -159,8 +159,8 @@ TEST(Engine, NobodyLeavesACallBeforeItsWordsHaveLeft) {
     const int rank = exchange.rank();
     std::unique_ptr<Transport> transport = local_transport(exchange);
     if (rank == 0) transport = std::make_unique<SlowWords>(std::move(transport), 1);
-    RealEngine engine(RealWorld(std::move(transport), Waiter(size)),
-                      {.patience = {std::chrono::seconds(5), std::chrono::seconds(10)}, .name = "slow words"});
+    RealEngine engine(RealPlatform(std::move(transport), Waiter(size)),
+                      {.wait_limits = {std::chrono::seconds(5), std::chrono::seconds(10)}, .name = "slow words"});
     std::vector<float> in;
     std::vector<float> out;
     run(engine, call_of(broadcast_plan(size, rank, 0, 0), in, out));  // nothing but words
@@ -176,21 +176,21 @@ TEST(Rescue, DeliversEarlierMessagesWhileOthersMeet) {
     auto rescue = local_transport(exchange);
     const auto heard_by = [](Transport& transport) {
       for (int i = 0; i < enough; ++i) {
-        if (const auto heard = transport.hear()) return to_string(heard->bytes);
+        if (const auto heard = transport.receive_control()) return to_string(heard->bytes);
         transport.sleep(100'000);
       }
       return std::string("nothing");
     };
     if (exchange.rank() == 0) {
       const auto both = with_rescue(std::make_unique<SlowWords>(std::move(usual), 1), std::move(rescue));
-      both->tell(1, to_bytes(std::string_view("it has failed")));
+      both->send_control(1, to_bytes(std::string_view("it has failed")));
       both->begin_regrouping();
-      both->tell(1, to_bytes(std::string_view("who is left?")));
+      both->send_control(1, to_bytes(std::string_view("who is left?")));
       EXPECT_EQ(heard_by(*both), "both of us");
     } else {
       EXPECT_EQ(heard_by(*rescue), "who is left?");
       EXPECT_EQ(heard_by(*usual), "it has failed");
-      rescue->tell(0, to_bytes(std::string_view("both of us")));
+      rescue->send_control(0, to_bytes(std::string_view("both of us")));
     }
     exchange.barrier("all have heard");
   });
@@ -220,14 +220,14 @@ TEST(Signature, HoldsOnlyTheArgumentsThatAllShare) {
   const std::size_t counts[] = {1, 2, 3};
   const std::size_t others[] = {1, 3, 2};
   const std::size_t offsets[] = {10, 20, 30};
-  Spec a{.collective = Collective::all_gather_v, .count = 1, .takes = Blocks::packed(counts)};
+  Spec a{.collective = Collective::all_gather_v, .count = 1, .output_blocks = Blocks::packed(counts)};
   Spec b = a;
   b.count = 2;  // a member's own
   b.in_place = true;
-  b.takes = Blocks::placed(offsets, counts);
+  b.output_blocks = Blocks::placed(offsets, counts);
   EXPECT_EQ(signature_of(a), signature_of(b));
   EXPECT_EQ(hash(signature_of(a)), hash(signature_of(b)));
-  b.takes = Blocks::packed(others);
+  b.output_blocks = Blocks::packed(others);
   EXPECT_NE(signature_of(a), signature_of(b));
   a.collective = b.collective = Collective::gather_v;
   EXPECT_EQ(signature_of(a), signature_of(b));
@@ -249,8 +249,8 @@ TEST(Words, GoToBytesAndBack) {
   ASSERT_EQ(signature.fingerprints.place, 9U);
   const CallDescription call{12, signature, 99, "ring", "a.cpp:7"};
   for (const ControlMessage& word :
-       {ControlMessage(AgreeMessage{call}), ControlMessage(AskMessage{3}),
-        ControlMessage(AnswerMessage{3, CallProgress::in_it, 2, 3, {call}}), ControlMessage(AnswerMessage{}),
+       {ControlMessage(AgreeMessage{call}), ControlMessage(QueryMessage{3}),
+        ControlMessage(AnswerMessage{3, CallProgress::in_progress, 2, 3, {call}}), ControlMessage(AnswerMessage{}),
         ControlMessage(FailMessage{{Code::mismatch, "no"}}), ControlMessage(LeaveMessage{7, {call, call}}),
         ControlMessage(SurviveMessage{"why", Bytes(5)})}) {
     EXPECT_EQ(parse_control_message(to_bytes(word)), word);

@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 // A few members, and what is on its way between each two of them.
 class Few : public testing::Test {
  protected:
-  void begin(int size, Patience given) {
+  void begin(int size, WaitLimits given) {
     members_.reserve(static_cast<std::size_t>(size));
     for (int rank = 0; rank < size; ++rank) {
       members_.emplace_back(rank, size, given, "test");
@@ -38,7 +38,7 @@ class Few : public testing::Test {
     for (auto& [peer, bytes] : member(from).take_outgoing()) wire_[{from, peer}].push_back(std::move(bytes));
   }
   void pass(int from, int to) {
-    for (const Bytes& each : std::exchange(wire_[{from, to}], {})) member(to).hear(from, each);
+    for (const Bytes& each : std::exchange(wire_[{from, to}], {})) member(to).handle(from, each);
     carry(to);
   }
   void move(int rank, Duration now) {
@@ -67,7 +67,7 @@ TEST_F(Few, KeepDecisionsThatTheDeadMayHaveMade) {
   ASSERT_TRUE(member(0).verdict());
   for (const int each : {1, 2}) {
     drop(0, each);
-    member(each).lose(0, Transport::Fate::ended);
+    member(each).report_state(0, Transport::PeerState::ended);
     carry(each);
   }
   for (int round = 4; round < 10; ++round) {
@@ -82,8 +82,8 @@ TEST_F(Few, KeepDecisionsThatTheDeadMayHaveMade) {
 
 TEST_F(Few, EndWhereTwoLiveMembersHaveLostEachOther) {
   begin(3, {Duration{}, std::chrono::seconds(60)});
-  member(1).lose(2, Transport::Fate::silent);
-  member(2).lose(1, Transport::Fate::silent);
+  member(1).report_state(2, Transport::PeerState::silent);
+  member(2).report_state(1, Transport::PeerState::silent);
   for (int round = 0; round < 100 && !member(0).verdict(); ++round) {
     for (const int each : {1, 2}) {
       carry(each);
@@ -120,7 +120,7 @@ class LateDecision : public Few {
     drop(2, 0);
   }
   void lose_them(int who) {
-    for (const int each : {2, 3, 4}) member(who).lose(each, Transport::Fate::ended);
+    for (const int each : {2, 3, 4}) member(who).report_state(each, Transport::PeerState::ended);
     carry(who);
   }
   void let_the_first_lead() {

@@ -26,10 +26,10 @@ using shrinking::ShrinkStage;
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using Fate = Transport::Fate;
+using PeerState = Transport::PeerState;
 
-constexpr Patience patience = {seconds(1), seconds(3)};
-constexpr Patience impatience = {Duration{}, milliseconds(20)};  // so that several lead at once
+constexpr WaitLimits wait_limits = {seconds(1), seconds(3)};
+constexpr WaitLimits impatience = {Duration{}, milliseconds(20)};  // so that several lead at once
 
 // What may happen in a run beside deaths.
 struct Trouble {
@@ -43,8 +43,8 @@ struct Trouble {
 class World {
  public:
   World(int size, std::uint64_t seed, Trouble trouble)
-      : random_(seed), trouble_(trouble), patience_(trouble.hurries ? impatience : patience) {
-    for (int rank = 0; rank < size; ++rank) members_.push_back(std::make_unique<Member>(rank, size, patience_));
+      : random_(seed), trouble_(trouble), wait_limits_(trouble.hurries ? impatience : wait_limits) {
+    for (int rank = 0; rank < size; ++rank) members_.push_back(std::make_unique<Member>(rank, size, wait_limits_));
     deaths_left_ = static_cast<int>(draw(static_cast<std::uint64_t>(size)));
     for (auto& each : members_) each->begins_at = now_ + milliseconds(draw(20));
     if (trouble_.stops) {
@@ -94,7 +94,7 @@ class World {
 
  private:
   struct Member {
-    Member(int number, int size, Patience given)
+    Member(int number, int size, WaitLimits given)
         : rank(number), state(number, size, given, "test"), from(static_cast<std::size_t>(size)) {
       known.resize(from.size());
       cut_at.resize(from.size(), Duration::max());
@@ -102,7 +102,7 @@ class World {
     int rank;
     ShrinkConsensus state;
     std::vector<std::deque<Bytes>> from;  // on their way here, by who said them
-    std::vector<Fate> known;
+    std::vector<PeerState> known;
     std::vector<Duration> cut_at;
     bool has_begun = false;
     Duration begins_at{};
@@ -181,7 +181,7 @@ class World {
 
   void act(Member& one) {
     for (std::size_t peer = 0; peer < members_.size(); ++peer) {
-      if (chance(40)) hear(one, peer);
+      if (chance(40)) handle(one, peer);
       if (chance(40)) look(one, peer);
     }
     if (one.building) {
@@ -218,10 +218,10 @@ class World {
     }
   }
 
-  void hear(Member& one, std::size_t peer) {
+  void handle(Member& one, std::size_t peer) {
     auto& words = one.from[peer];
     for (std::uint64_t most = draw(4); most > 0 && !words.empty(); --most) {
-      one.state.hear(static_cast<int>(peer), words.front());
+      one.state.handle(static_cast<int>(peer), words.front());
       words.pop_front();
     }
   }
@@ -231,9 +231,9 @@ class World {
     const Member& other = *members_[peer];
     const bool is_cut_off = is_cut(one, other.rank);
     if (one.from[peer].empty() && (other.is_dead || other.has_left) && !is_cut_off && chance(30))
-      one.state.lose(other.rank, Fate::ended);
+      one.state.report_state(other.rank, PeerState::ended);
     if (is_cut_off && now_ > one.cut_at[peer] + milliseconds(500) && chance(30))
-      one.state.lose(other.rank, Fate::silent);
+      one.state.report_state(other.rank, PeerState::silent);
   }
 
   // It takes everybody's part. Who sees that somebody is gone fails, if it does not have all that it needs already.
@@ -250,16 +250,16 @@ class World {
       part = {BuildState::failed, Code::out_of_memory, "rank has no memory"};
     } else if (all_here && chance(20)) {
       part = {BuildState::built, Code::internal, ""};
-    } else if ((std::ranges::any_of(members, is_gone) && chance(20)) || (one.state.why_in_vain() && chance(50))) {
+    } else if ((std::ranges::any_of(members, is_gone) && chance(20)) || (one.state.why_build_fails() && chance(50))) {
       part = {BuildState::unlucky, Code::peer_failed, "rank is gone"};
-    } else if (now_ - one.builds_since > patience_.limit) {
+    } else if (now_ - one.builds_since > wait_limits_.limit) {
       part = {BuildState::unlucky, Code::stall, "rank did not come"};
     } else {
       return;
     }
     one.building.reset();
     one.has_built = part.state == BuildState::built;
-    one.state.built(part, now_);
+    one.state.report_build(part, now_);
   }
 
   // Whoever does not die is there, and heard.
@@ -291,7 +291,7 @@ class World {
 
   std::mt19937_64 random_;
   Trouble trouble_;
-  Patience patience_;
+  WaitLimits wait_limits_;
   Duration now_ = seconds(5);
   std::vector<std::unique_ptr<Member>> members_;
   int deaths_left_ = 0;

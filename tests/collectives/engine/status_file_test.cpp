@@ -50,7 +50,7 @@ class OnePage {
 };
 
 status::CommunicatorSnapshot seen_of(std::string_view name) {
-  const auto process = status::look_at(::getpid());
+  const auto process = status::read_process(::getpid());
   if (!process) return {.name = "there is no book"};
   const auto found = std::ranges::find(process->communicators, name, &status::CommunicatorSnapshot::name);
   return found == process->communicators.end() ? status::CommunicatorSnapshot{.name = "there is no page"} : *found;
@@ -139,7 +139,7 @@ TEST(StatusFile, IsNotThatOfAChild) {
 TEST(StatusFile, KnowsItsRelatives) {
   OnePage page("mine", 0, 2, 4242);
   ASSERT_TRUE(page);
-  EXPECT_EQ(status::relatives({seen_of("mine")}), std::vector<int>{});
+  EXPECT_EQ(status::related_processes({seen_of("mine")}), std::vector<int>{});
   EXPECT_EQ(status::neighbours(4242, {1}), "");
   EXPECT_EQ(status::neighbours(0, {0, 1}), "");
 }
@@ -151,13 +151,13 @@ TEST(StatusFile, FolderOfAnotherUserThatIsOpenToAllIsRefused) {
   const std::string path = folder.path();
   ASSERT_EQ(::chown(path.c_str(), another, another), 0);
   ASSERT_EQ(::chmod(path.c_str(), 0777), 0);
-  EXPECT_PRED2(holds, refusal([&] { status::leave_in(path); }, Code::system), "belongs to another user");
+  EXPECT_PRED2(holds, refusal([&] { status::set_dump_folder(path); }, Code::system), "belongs to another user");
   ASSERT_EQ(::chmod(path.c_str(), 0770), 0);
-  status::leave_in(path);  // that of a group, or of the user who has started this container
+  status::set_dump_folder(path);  // that of a group, or of the user who has started this container
   ASSERT_EQ(::chown(path.c_str(), 0, 0), 0);
   ASSERT_EQ(::chmod(path.c_str(), 01777), 0);
-  status::leave_in(path);  // as /tmp is
-  status::leave_in({});
+  status::set_dump_folder(path);  // as /tmp is
+  status::set_dump_folder({});
 }
 
 // A pipe, of this user or another, has the name of a status file in /proc.
@@ -171,9 +171,9 @@ TEST(StatusFile, PipeNamedLikeItDoesNotBlockReaders) {
     if (!holder.is_ready()) GTEST_SKIP() << lacks(mount_right);
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(std::ranges::count(status::processes(), holder.process()), 0);
-    EXPECT_EQ(status::relatives({seen_of("mine")}), std::vector<int>{});
+    EXPECT_EQ(status::related_processes({seen_of("mine")}), std::vector<int>{});
     EXPECT_EQ(status::neighbours(4243, {1}), "");
-    EXPECT_EQ(status::look_at(holder.process()), std::nullopt) << "root may name it";
+    EXPECT_EQ(status::read_process(holder.process()), std::nullopt) << "root may name it";
     EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(PipeHolder::patience_ms) / 2);
   }
 }
@@ -238,7 +238,7 @@ TEST(StatusFile, IsRefusedWhereItIsNone) {
   EXPECT_NE(refused(bytes, 1).find("another process"), std::string::npos);
   std::fill(bytes.begin() + offsetof(status::StatusFile, headers), bytes.end(), std::byte{0xff});
   EXPECT_NO_THROW(status::read(bytes, ::getpid(), 0));
-  EXPECT_NE(refusal([] { status::look_at(1 << 29); }, Code::system).find("looking at process"), std::string::npos);
+  EXPECT_NE(refusal([] { status::read_process(1 << 29); }, Code::system).find("looking at process"), std::string::npos);
 }
 
 }  // namespace

@@ -17,12 +17,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Patience soon = {100ms, 400ms};
+constexpr WaitLimits soon = {100ms, 400ms};
 
-void on_words(int size, const std::function<void(Exchange&)>& body, Patience patience = {5s, 60s},
-              const FutilityCheck& in_vain = {}) {
+void on_words(int size, const std::function<void(Exchange&)>& body, WaitLimits wait_limits = {5s, 60s},
+              const FutilityCheck& futility_check = {}) {
   on_threads(size, [&](Exchange& threads) {
-    const auto exchange = transport_exchange(local_transport(threads), patience, Log(LogLevel::off), in_vain);
+    const auto exchange = transport_exchange(local_transport(threads), wait_limits, Log(LogLevel::off), futility_check);
     body(*exchange);
   });
 }
@@ -66,7 +66,7 @@ TEST(TransportExchange, NamesOneThatIsGoneToAll) {
       EXPECT_EQ(error.code(), Code::peer_failed) << error.what();
       EXPECT_NE(std::string_view(error.what()).find(text("rank ", gone, " is gone")), std::string_view::npos)
           << error.what();
-      EXPECT_EQ(error_of([&] { exchange.barrier("once more"); }).code(), Code::poisoned);
+      EXPECT_EQ(error_of([&] { exchange.barrier("once more"); }).code(), Code::already_failed);
     });
   }
 }
@@ -118,7 +118,7 @@ TEST(TransportExchange, HearsThatOneCannotGoOn) {
 
 TEST(TransportExchange, EndsWhenWaitingIsFutile) {
   std::atomic<bool> is_in_vain = false;
-  const FutilityCheck in_vain = [&]() -> std::optional<std::string> {
+  const FutilityCheck futility_check = [&]() -> std::optional<std::string> {
     return is_in_vain ? std::optional<std::string>("somebody has given up") : std::nullopt;
   };
   on_words(
@@ -130,7 +130,7 @@ TEST(TransportExchange, EndsWhenWaitingIsFutile) {
         const Error error = error_of([&] { exchange.barrier("in vain"); });
         EXPECT_NE(std::string_view(error.what()).find("somebody has given up"), std::string_view::npos) << error.what();
       },
-      {5s, 60s}, in_vain);
+      {5s, 60s}, futility_check);
 }
 
 }  // namespace

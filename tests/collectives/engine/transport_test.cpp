@@ -120,7 +120,7 @@ TEST(LateMember, ReceivesEarlierMessages) {
     }
     const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     while (!transport->done(0) && std::chrono::steady_clock::now() < limit) {
-      ASSERT_NO_THROW(transport->hear());
+      ASSERT_NO_THROW(transport->receive_control());
       transport->sleep(200'000);
     }
     ASSERT_TRUE(transport->done(0));
@@ -262,12 +262,12 @@ TEST_P(EveryTransport, WordsArriveInTheirOrder) {
     constexpr int count = 50;
     for (int i = 0; i < count; ++i) {
       for (int peer = 0; peer < 4; ++peer) {
-        if (peer != exchange.rank()) transport->tell(peer, Writer().put(i).take());
+        if (peer != exchange.rank()) transport->send_control(peer, Writer().put(i).take());
       }
     }
     std::vector<int> next(4);
     for (int left = 3 * count; left > 0;) {
-      const auto heard = transport->hear();
+      const auto heard = transport->receive_control();
       if (!heard) {
         transport->sleep(1'000'000);
         continue;
@@ -276,7 +276,7 @@ TEST_P(EveryTransport, WordsArriveInTheirOrder) {
       ASSERT_EQ(reader.get<int>(), next[static_cast<std::size_t>(heard->peer)]++);
       --left;
     }
-    EXPECT_FALSE(transport->hear());
+    EXPECT_FALSE(transport->receive_control());
   });
 }
 
@@ -308,12 +308,12 @@ TEST(UcxTransport, NamesTheLostMember) {
       return is_lost ? std::optional(LostMember{-1, "rank 7 is gone"}) : std::nullopt;
     };
     const auto transport = ucx().transport(exchange, lost);
-    EXPECT_FALSE(transport->hear());
+    EXPECT_FALSE(transport->receive_control());
     exchange.barrier("all are there");
     is_lost = true;
     try {
       for (int turn = 0; turn < 10'000; ++turn) {
-        transport->hear();
+        transport->receive_control();
         transport->sleep(1'000'000);
       }
       ADD_FAILURE() << "nobody was told";
@@ -321,7 +321,7 @@ TEST(UcxTransport, NamesTheLostMember) {
       EXPECT_EQ(error.code(), Code::peer_failed);
       EXPECT_NE(error.detail().find("rank 7 is gone"), std::string_view::npos);
     }
-    EXPECT_FALSE(transport->hear());  // once
+    EXPECT_FALSE(transport->receive_control());  // once
     exchange.barrier("all were told");
   });
 }

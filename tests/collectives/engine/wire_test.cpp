@@ -77,7 +77,7 @@ void expect_near_the_sum(const std::vector<float>& result, int members, int roun
 // Runs it on threads; nothing where the algorithm does not fit the layout.
 bool run_on(const Layout& layout, CommunicatorOptions options, const std::function<void(Communicator&)>& body) {
   try {
-    run_members(nodes_of_layout(layout), body, std::move(options), short_patience, Log(LogLevel::off));
+    run_members(nodes_of_layout(layout), body, std::move(options), short_limits, Log(LogLevel::off));
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::bad_setting) << error.what();
     return false;
@@ -209,7 +209,7 @@ std::size_t far_bytes(const Layout& layout, const CommunicatorOptions& options,
                       const std::function<void(Communicator&)>& body) {
   const auto topology = nodes_of_layout(layout);
   std::atomic<std::size_t> far = 0;
-  const auto exchanges = make_local_exchanges(topology->size(), short_patience, Log(LogLevel::off));
+  const auto exchanges = make_local_exchanges(topology->size(), short_limits, Log(LogLevel::off));
   std::vector<int> ranks(static_cast<std::size_t>(topology->size()));
   std::iota(ranks.begin(), ranks.end(), 0);
   const TransportMaker maker = [&](Exchange& exchange) {
@@ -315,7 +315,7 @@ TEST(Wire, CarriesNansAndInfinities) {
 
 TEST(Wire, DifferentFormatsAreAMismatch) {
   const auto topology = nodes_of_layout({2, 2});
-  const auto exchanges = make_local_exchanges(4, short_patience, Log(LogLevel::off));
+  const auto exchanges = make_local_exchanges(4, short_limits, Log(LogLevel::off));
   std::vector<std::string> texts(4);
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < 4; ++rank) {

@@ -154,10 +154,10 @@ void all_reduce_after_a_reset() {
     data.copy_to(found);
     if (found != std::vector<int>(many, world.size())) throw Error(Code::internal, "the result is wrong");
   };
-  run_members(2, reduce, {}, short_patience, Log(LogLevel::off));
+  run_members(2, reduce, {}, short_limits, Log(LogLevel::off));
   std::cerr << "cudaDeviceReset: " << cudaGetErrorString(cudaDeviceReset()) << '\n';
   try {
-    run_members(2, reduce, {}, short_patience, Log(LogLevel::off));
+    run_members(2, reduce, {}, short_limits, Log(LogLevel::off));
     std::cerr << "after it: right\n";
   } catch (const Error& error) {
     std::cerr << "after it: " << error.what() << '\n';

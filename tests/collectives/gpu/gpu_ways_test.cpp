@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which way data on GPUs goes follows from what the GPU was measured to take.
-#include "collectives/node/gpu_path.hpp"
+#include "collectives/node/gpu_benefit.hpp"
 
 #include <gtest/gtest.h>
 
@@ -52,8 +52,8 @@ TEST_F(GpuWays, AreNotMeasuredWhereMeasuringFails) {
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});
   EXPECT_EQ(gpus().costs(0), DeviceCosts{});
   EXPECT_EQ(gpus().measurings(), 1);
-  EXPECT_TRUE(
-      node::pays_on_gpus({.collective = Collective::all_gather, .element_bytes = 4, .count = 1}, 8, DeviceCosts{}));
+  EXPECT_TRUE(node::is_faster_on_gpus({.collective = Collective::all_gather, .element_bytes = 4, .count = 1}, 8,
+                                      DeviceCosts{}));
 }
 
 // With no GPU nothing is to be measured, and what is measured of one is more than nothing.
@@ -72,7 +72,7 @@ TEST(RealGpuWays, TakeTheirTime) {
 std::size_t pays_from(Collective collective, int members, const DeviceCosts& costs) {
   std::size_t from = std::size_t{1} << 40U;
   while (from > 1 &&
-         node::pays_on_gpus({.collective = collective, .element_bytes = 1, .count = from / 2}, members, costs))
+         node::is_faster_on_gpus({.collective = collective, .element_bytes = 1, .count = from / 2}, members, costs))
     from /= 2;
   return from;
 }

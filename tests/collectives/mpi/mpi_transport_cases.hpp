@@ -71,7 +71,7 @@ struct Loud {
     like.mark_failed();  // its channel is cleared before anybody else gets it
     const auto keep = [lines = lines](LogLevel, std::string_view line) { lines->emplace_back(line); };
     return MpiExchange(like.wire(), {like.channel_block().channel, like.generation()}, like.members(), like.rank(),
-                       like.patience(), Log(LogLevel::warn, keep));
+                       like.wait_limits(), Log(LogLevel::warn, keep));
   }
 };
 

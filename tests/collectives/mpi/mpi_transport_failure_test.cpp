@@ -99,7 +99,7 @@ TEST(MpiTransportFailure, WithNothingInFlightTheEndIsSilent) {
   {
     MpiTransport transport(loud.exchange);
     ring(transport, {0, 1}, 100'000, 0);
-    transport.tell(right_of(transport), to_bytes("unheard"));
+    transport.send_control(right_of(transport), to_bytes("unheard"));
     world().barrier("all have spoken");
   }
   EXPECT_TRUE(loud.lines->empty()) << loud.lines->front();
@@ -251,9 +251,9 @@ void in_two_threads(Exchange& one, Exchange& other) {
     const auto transport = mpi_transport(exchange);
     for (int i = 0; i < 150; ++i) {
       ring(*transport, {i % transport->lanes(), 1}, sizes[static_cast<std::size_t>(i) % 8], seed + i);
-      transport->tell(right_of(*transport), to_bytes(text(seed + i)));
-      std::optional<Transport::SmallMessage> heard;
-      while (!(heard = transport->hear())) std::this_thread::yield();
+      transport->send_control(right_of(*transport), to_bytes(text(seed + i)));
+      std::optional<Transport::ReceivedControl> heard;
+      while (!(heard = transport->receive_control())) std::this_thread::yield();
       ASSERT_EQ(to_string(heard->bytes), text(seed + i));
     }
   };
@@ -291,7 +291,7 @@ TEST(MpiTransportThreads, BelowSerializedASecondThreadIsRefused) {
     std::string end;
     std::thread([&] { end = ending([&] { ring(transport, {0, 1}, 1000, 0); }); }).join();
     EXPECT_NE(end.find("LOCKSTEP-E011"), std::string::npos) << end;
-    std::thread([&] { end = ending([&] { transport.hear(); }); }).join();
+    std::thread([&] { end = ending([&] { transport.receive_control(); }); }).join();
     EXPECT_NE(end.find("LOCKSTEP-E011"), std::string::npos) << end;
   }
   MPI_Comm_free(&self);

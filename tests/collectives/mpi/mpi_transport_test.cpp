@@ -151,11 +151,11 @@ TEST(MpiTransport, WordsComeFromAnybodyInOrder) {
     return pattern(from, number, static_cast<std::size_t>(number * 37 % 300));
   };
   for (int i = 0; i < words; ++i) {
-    for (int peer = 0; peer < transport->size(); ++peer) transport->tell(peer, word(transport->rank(), i));
+    for (int peer = 0; peer < transport->size(); ++peer) transport->send_control(peer, word(transport->rank(), i));
   }
   std::vector<int> next(static_cast<std::size_t>(transport->size()));
   for (int heard = 0; heard < words * transport->size();) {
-    const auto one = transport->hear();
+    const auto one = transport->receive_control();
     if (!one) {
       transport->sleep(1000);
       continue;
@@ -164,7 +164,7 @@ TEST(MpiTransport, WordsComeFromAnybodyInOrder) {
     ASSERT_EQ(one->bytes, word(one->peer, next.at(static_cast<std::size_t>(one->peer))++)) << "from " << one->peer;
   }
   world().barrier("all have heard all");
-  EXPECT_FALSE(transport->hear());
+  EXPECT_FALSE(transport->receive_control());
   transport->leave({});
 }
 
@@ -174,8 +174,8 @@ TEST(MpiTransport, WordsDoNotPileUp) {
   constexpr int words = 1000;
   for (int told = 0, heard = 0; heard < words;) {
     if (told < words && told <= heard + 8)
-      transport->tell(right_of(*transport), Bytes(static_cast<std::size_t>(told++ % 50)));
-    if (const auto one = transport->hear()) {
+      transport->send_control(right_of(*transport), Bytes(static_cast<std::size_t>(told++ % 50)));
+    if (const auto one = transport->receive_control()) {
       ASSERT_EQ(one->peer, left_of(*transport));
       ASSERT_EQ(one->bytes.size(), static_cast<std::size_t>(heard++ % 50));
     }
@@ -201,9 +201,9 @@ TEST_F(MpiTransportTwo, WordsToAnEarlierUserOfTheChannelAreDropped) {
   const auto place = world().duplicate();
   ASSERT_EQ(dynamic_cast<MpiExchange&>(*place).channel_block().channel, channel);
   const auto transport = mpi_transport(*place);
-  transport->tell(right_of(*transport), to_bytes("new"));
-  std::optional<Transport::SmallMessage> heard;
-  while (!(heard = transport->hear())) std::this_thread::yield();
+  transport->send_control(right_of(*transport), to_bytes("new"));
+  std::optional<Transport::ReceivedControl> heard;
+  while (!(heard = transport->receive_control())) std::this_thread::yield();
   EXPECT_EQ(to_string(heard->bytes), "new");
   EXPECT_EQ(heard->peer, left_of(*transport));
 }
@@ -299,7 +299,7 @@ TEST(MpiTransport, ClearingOneChannelKeepsMessagesOfOthers) {
     const auto place = world().duplicate();
     for (int i = 0; i < messages; ++i)
       send_small(*transport, round_tag, pattern(world().rank(), 0, 100, lap * messages + i));
-    transport->tell(right_of(*transport), to_bytes(text("word ", lap)));
+    transport->send_control(right_of(*transport), to_bytes(text("word ", lap)));
     send_small(*mpi_transport(*place), round_tag, Bytes(100, std::byte{0xee}));
     world().barrier("all have sent");
   }
@@ -312,8 +312,8 @@ TEST(MpiTransport, ClearingOneChannelKeepsMessagesOfOthers) {
     ASSERT_EQ(theirs, pattern(left_of(*transport), 0, 100, i)) << "message " << i;
   }
   for (int lap = 0; lap < 3; ++lap) {
-    std::optional<Transport::SmallMessage> heard;
-    while (!(heard = transport->hear())) std::this_thread::yield();
+    std::optional<Transport::ReceivedControl> heard;
+    while (!(heard = transport->receive_control())) std::this_thread::yield();
     EXPECT_EQ(to_string(heard->bytes), text("word ", lap));
   }
 }

@@ -35,19 +35,20 @@ std::size_t extent_of(const Counts& counts) {
 struct Exchanged {
   Exchanged(int size, int rank, int turn) {
     for (int i = 0; i < size; ++i) {
-      gives.push_back(given(rank, i, turn));
-      takes.push_back(given(i, rank, turn));
+      send_counts.push_back(given(rank, i, turn));
+      receive_counts.push_back(given(i, rank, turn));
     }
-    in.assign(extent_of(gives), -1);
-    out.assign(extent_of(takes), -2);
+    in.assign(extent_of(send_counts), -1);
+    out.assign(extent_of(receive_counts), -2);
     for (int i = 0; i < size; ++i) {
       const auto at = static_cast<std::size_t>(i);
-      for (std::size_t k = 0; k < gives[at]; ++k) in[offsets_of(gives)[at] + k] = value_of(rank, i, k);
-      for (std::size_t k = 0; k < takes[at]; ++k) out[offsets_of(takes)[at] + k] = value_of(i, rank, k);
+      for (std::size_t k = 0; k < send_counts[at]; ++k) in[offsets_of(send_counts)[at] + k] = value_of(rank, i, k);
+      for (std::size_t k = 0; k < receive_counts[at]; ++k)
+        out[offsets_of(receive_counts)[at] + k] = value_of(i, rank, k);
     }
   }
-  Counts gives;
-  Counts takes;
+  Counts send_counts;
+  Counts receive_counts;
   std::vector<int> in;
   std::vector<int> out;  // as it has to be, with -2 where nothing is written
 };
@@ -60,7 +61,8 @@ TEST_F(OwnGpus, ExchangeByCountsOfTheirOwn) {
         const Exchanged data(world.size(), world.rank(), turn);
         const DeviceVector<int> in(data.in, world.rank());
         DeviceVector<int> out(std::vector<int>(data.out.size(), -2), world.rank());
-        world.all_to_all_v(in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+        world.all_to_all_v(in, data.send_counts, out, data.receive_counts, offsets_of(data.send_counts),
+                           offsets_of(data.receive_counts));
         EXPECT_EQ(on_host(out), data.out) << turn;
       }
     });
@@ -99,9 +101,9 @@ TEST_F(OwnGpus, RepeatAPlanWithCountsOfItsOwn) {
     const Exchanged data(2, world.rank(), 1);
     const DeviceVector<int> in(data.in, world.rank());
     DeviceVector<int> out(std::vector<int>(data.out.size(), -2), world.rank());
-    PreparedCall plan =
-        world.on(stream.get())
-            .plan_all_to_all_v(in, data.gives, out, data.takes, offsets_of(data.gives), offsets_of(data.takes));
+    PreparedCall plan = world.on(stream.get())
+                            .plan_all_to_all_v(in, data.send_counts, out, data.receive_counts,
+                                               offsets_of(data.send_counts), offsets_of(data.receive_counts));
     plan.run();
     EXPECT_EQ(plan.algorithm(), "nccl");
     stream.wait();
@@ -122,15 +124,15 @@ TEST_F(OwnGpus, RefuseUnequalCountsBeforeNccl) {
       DeviceVector<int> warm(std::vector<int>(count, 1), rank);
       world.all_reduce(warm, sum);
       const std::size_t more = rank == 1 ? 1 : 0;  // member 1 gives member 2 one more than it takes
-      const Counts gives = {100, 100, 100 + more};
-      const Counts takes = {100, 100, 100};
+      const Counts send_counts = {100, 100, 100 + more};
+      const Counts receive_counts = {100, 100, 100};
       const DeviceVector<int> in(std::vector<int>(is_gather ? 100 + more : 300 + more, 1), rank);
       DeviceVector<int> out(std::vector<int>(300, -1), rank);
       try {
         if (is_gather)
-          world.gather_v(in, out, takes, 2);
+          world.gather_v(in, out, receive_counts, 2);
         else
-          world.all_to_all_v(in, gives, out, takes);
+          world.all_to_all_v(in, send_counts, out, receive_counts);
         ADD_FAILURE();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Code::mismatch) << error.what();

@@ -286,7 +286,7 @@ TEST_F(OwnGpus, AreFreeWhenAMemberEndsEarly) {
       ++freed;
     }
   };
-  EXPECT_THROW(run_members(3, body, {}, short_patience, Log(LogLevel::off)), std::runtime_error);
+  EXPECT_THROW(run_members(3, body, {}, short_limits, Log(LogLevel::off)), std::runtime_error);
   EXPECT_EQ(freed, 2);
 }
 

@@ -155,9 +155,9 @@ Plan plan_of(const Case& one, int member, int members) {
   const bool root = member == one.spec.root;
   std::vector<std::size_t> row = one.counts[m];
   if (collective == Collective::all_to_all_v || collective == Collective::all_to_all) {
-    plan.spec.gives = Blocks::packed(row);
+    plan.spec.input_blocks = Blocks::packed(row);
     for (std::size_t from = 0; from < one.counts.size(); ++from) row[from] = one.counts[from][m];
-    plan.spec.takes = Blocks::packed(row);
+    plan.spec.output_blocks = Blocks::packed(row);
     return plan;
   }
   if ((collective == Collective::gather_v || collective == Collective::scatter_v) && !root) {
@@ -168,13 +168,13 @@ Plan plan_of(const Case& one, int member, int members) {
     case Collective::reduce_scatter_v:
     case Collective::scatter:
     case Collective::scatter_v:
-      plan.spec.gives = Blocks::packed(row);
+      plan.spec.input_blocks = Blocks::packed(row);
       break;
     case Collective::all_gather:
     case Collective::all_gather_v:
     case Collective::gather:
     case Collective::gather_v:
-      plan.spec.takes = Blocks::packed(row);
+      plan.spec.output_blocks = Blocks::packed(row);
       break;
     default:
       break;

@@ -19,7 +19,7 @@ class NodeDeviceCopies : public NodeGpus {
   static std::vector<std::unique_ptr<node::Room>> rooms_of(int members) {
     auto all = rooms(members, false);
     node::Tuning small = all.front()->tuning();
-    small.halves_from = small.segment = small.step = small.flow_from = part_bytes;
+    small.two_phase_from = small.segment = small.step = small.flow_from = part_bytes;
     for (auto& room : all) room->set_tuning(small);
     return all;
   }

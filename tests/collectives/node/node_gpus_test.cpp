@@ -53,7 +53,7 @@ TEST_F(NodeGpus, AreNotUsedWhereTheHostIsFaster) {
   };
   run(1500);
   EXPECT_EQ(gpus().launches(), 0);
-  for (const auto& room : all) EXPECT_TRUE(room->gpus().shared()->agreement().is_proven()) << "they could";
+  for (const auto& room : all) EXPECT_TRUE(room->gpus().shared()->agreement().has_mapped()) << "they could";
   run(much);
   EXPECT_EQ(gpus().launches(), 2);
   EXPECT_EQ(gpus().measurings(), 1);
@@ -132,7 +132,7 @@ TEST_F(NodeGpus, AreOrderedByTheHostWhereEventsCannotBeOpened) {
     EXPECT_EQ(why.find("opening") != std::string::npos, collective == Collective::all_reduce) << why;
   }
   for (const auto& room : all) {
-    EXPECT_TRUE(room->gpus().shared()->agreement().is_proven());
+    EXPECT_TRUE(room->gpus().shared()->agreement().has_mapped());
     EXPECT_FALSE(room->gpus().shared()->agreement().can_use_events());
   }
   EXPECT_EQ(gpus().pinned_places(), 0);
@@ -182,13 +182,13 @@ TEST_F(NodeGpus, AreSearchedWhereTheyWereFound) {
   };
   const auto asking = run(-1);
   for (int turn = 0; turn < 10; ++turn) run(-1);
-  EXPECT_FALSE(all[0]->gpus().shared()->queries().is_worth_asking());
+  EXPECT_FALSE(all[0]->gpus().shared()->queries().should_query_often());
   int shorter = 0;
   for (int turn = 0; turn < 20; ++turn) shorter += run(-1) < asking ? 1 : 0;
   EXPECT_GE(shorter, 15);
   int turns = 1;
   for (; gpus().launches() == 0; ++turns) ASSERT_LT((run(0), turns), 100);
-  EXPECT_TRUE(all[1]->gpus().shared()->queries().is_worth_asking());
+  EXPECT_TRUE(all[1]->gpus().shared()->queries().should_query_often());
   run(0);
   EXPECT_EQ(gpus().launches(), 2);
 }
@@ -300,7 +300,7 @@ TEST_F(NodeGpus, AreFreedByAKilledProcess) {
   EXPECT_FALSE(reader.is_gone(0));
   EXPECT_FALSE(reader.is_gone(1, 1));
   EXPECT_FALSE(node::ProcessMemoryReader().is_gone(1)) << "nobody knows";
-  ASSERT_TRUE(all[1]->access().begin_reaching());
+  ASSERT_TRUE(all[1]->access().begin_peer_access());
   other.kill();
   EXPECT_TRUE(reader.is_gone(1, long_enough_ms));
   EXPECT_TRUE(reader.is_gone(1)) << "before anybody asks how it ended";
@@ -318,7 +318,7 @@ TEST_F(NodeGpus, KeepEventsOfMembersThatHaveLeft) {
     ASSERT_NO_FATAL_FAILURE(run_there(all, one, random, [](int) { return Lies{}; }));
     const std::size_t both = gpus().events_in_use();
     ASSERT_GT(both, 0U);
-    all[0]->gpus().show_events(true);
+    all[0]->gpus().set_events_shared(true);
     all[0].reset();
     EXPECT_EQ(gpus().events_in_use(), both);
     if (is_killed) {

@@ -134,7 +134,7 @@ TEST(NodeRoom, APlaceIsWrittenAgainWhenNobodyReadsItAnyMore) {
         all[2]->ring().publish(1);
       }
       EXPECT_EQ(ahead(), 10);
-      all[0]->ring().all_reached(begin + 11);
+      all[0]->ring().note_reached_by_all(begin + 11);
       EXPECT_EQ(ahead(), 0) << "they are where they were";
       constexpr int around = 40;
       for (int i = 0; i < around; ++i) {
@@ -153,7 +153,7 @@ TEST(NodeRoom, ASlotIsReadBeforeItIsWrittenAgain) {
   auto all = rooms(2, true);
   std::jthread reader([&] {
     for (node::StepNumber step = 1; step <= steps; ++step) {
-      while (!all[1]->ring().is_there(0, step, mark)) std::this_thread::yield();
+      while (!all[1]->ring().has_published_in(0, step, mark)) std::this_thread::yield();
       node::StepNumber found = 0;
       std::memcpy(&found, all[1]->ring().slot(0, step, 0), sizeof found);
       EXPECT_EQ(found, step);
@@ -183,7 +183,7 @@ TEST(NodeRoom, TheLastToArriveSeesWhatAllGave) {
         std::memcpy(room.results().line(step).payload, &found, sizeof found);
         room.results().publish(step, mark);
       } else {
-        while (!room.results().is_there(step, mark)) std::this_thread::yield();
+        while (!room.results().has_published_in(step, mark)) std::this_thread::yield();
         std::memcpy(&found, room.results().line(step).payload, sizeof found);
       }
       EXPECT_EQ(found, step);
@@ -195,16 +195,16 @@ TEST(NodeRoom, TheLastToArriveSeesWhatAllGave) {
 
 TEST(NodeRoom, WhoGaveUpIsNotReachedInto) {
   auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->access().begin_reaching());
-  all[0]->access().end_reaching();
+  EXPECT_TRUE(all[0]->access().begin_peer_access());
+  all[0]->access().end_peer_access();
   EXPECT_TRUE(all[1]->access().abandon());
-  EXPECT_FALSE(all[0]->access().begin_reaching());
+  EXPECT_FALSE(all[0]->access().begin_peer_access());
   EXPECT_TRUE(all[0]->access().abandon());
 }
 
 TEST(NodeRoom, WhoGivesUpWaitsForWhoIsReachingButNotForEver) {
   auto all = rooms(2, true);
-  EXPECT_TRUE(all[0]->access().begin_reaching());
+  EXPECT_TRUE(all[0]->access().begin_peer_access());
   EXPECT_FALSE(all[1]->access().abandon()) << "it did not end within a second";
 }
 
@@ -217,7 +217,7 @@ TEST(NodeRoom, ASleeperIsWoken) {
   all[1]->ring().publish(9);
   sleeper.join();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
-  EXPECT_TRUE(all[0]->ring().is_there(1, 1, 9));
+  EXPECT_TRUE(all[0]->ring().has_published_in(1, 1, 9));
 }
 
 // Threads of one process: their memory is reached wherever it lies, and taken together all the same.

@@ -43,38 +43,38 @@ TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
   auto all = rooms(members, reach == Reach::threads, node::ProcessMemoryReader(processes));
   for (auto& room : all) room->ring().begin_at(static_cast<node::StepNumber>(-50));
   std::mt19937 random(4711);
-  constexpr Tuning tunings[] = {{.halves_from = 512,
+  constexpr Tuning tunings[] = {{.two_phase_from = 512,
                                  .segment = 256,
                                  .step = 256,
                                  .flow_from = 1U << 20U,
                                  .spread_from = 1000,
-                                 .slow_from = 0,
+                                 .slow_write_from = 0,
                                  .direct_from = 1024,
-                                 .across_from = 1024,
-                                 .alone_from = 64},
-                                {.halves_from = 100,
+                                 .process_read_from = 1024,
+                                 .each_combines_from = 64},
+                                {.two_phase_from = 100,
                                  .segment = 4096,
                                  .step = 4096,
                                  .flow_from = 64,
-                                 .slow_from = 1,
+                                 .slow_write_from = 1,
                                  .direct_from = 1U << 30U,
-                                 .across_from = 64},
-                                {.halves_from = 1U << 30U,
+                                 .process_read_from = 64},
+                                {.two_phase_from = 1U << 30U,
                                  .segment = 1000,
                                  .step = 1000,
                                  .flow_from = 300,
-                                 .slow_from = node::never,
+                                 .slow_write_from = node::never,
                                  .direct_from = 64,
-                                 .across_from = 4096},
-                                {.halves_from = 1U << 30U,
+                                 .process_read_from = 4096},
+                                {.two_phase_from = 1U << 30U,
                                  .segment = 1U << 20U,
                                  .step = 1U << 20U,
                                  .flow_from = 1000,
                                  .spread_from = 1U << 30U,
-                                 .slow_from = 1U << 30U,
+                                 .slow_write_from = 1U << 30U,
                                  .direct_from = 1U << 30U,
-                                 .across_from = 1U << 30U,
-                                 .alone_from = 1U << 30U}};
+                                 .process_read_from = 1U << 30U,
+                                 .each_combines_from = 1U << 30U}};
   for (int round = 0; round < 4; ++round) {
     for (const Collective collective : every) {
       for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL, 60000UL}) {
@@ -133,7 +133,7 @@ TEST(NodeCollectiveTest, LargeElementsOfOnesOwn) {
   constexpr std::size_t element = 1000;
   constexpr int members = 3;
   for (const Collective collective : {Collective::all_reduce, Collective::reduce_scatter, Collective::scan}) {
-    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 30U}) {
+    for (const std::size_t two_phase_from : {std::size_t{1}, std::size_t{1} << 30U}) {
       auto all = rooms(members, false);
       const std::size_t in = collective == Collective::reduce_scatter ? 6 * element : 2 * element;
       std::vector<std::vector<std::uint8_t>> input;
@@ -145,7 +145,7 @@ TEST(NodeCollectiveTest, LargeElementsOfOnesOwn) {
                          .count = 2},
                 .size = members,
                 .in_node = true};
-      plan.spec.gives = Blocks::even(2, members);
+      plan.spec.input_blocks = Blocks::even(2, members);
       plan.input_count = in / element;
       plan.output_count = 2;
       std::vector<Call> calls(members);
@@ -158,7 +158,8 @@ TEST(NodeCollectiveTest, LargeElementsOfOnesOwn) {
             static_cast<std::uint8_t*>(target)[i] = static_cast<std::uint8_t>(
                 static_cast<const std::uint8_t*>(left)[i] + static_cast<const std::uint8_t*>(right)[i]);
         };
-        works[m].begin(*all[m], {.halves_from = halves_from, .segment = 256, .step = 256, .direct_from = 1U << 30U},
+        works[m].begin(*all[m],
+                       {.two_phase_from = two_phase_from, .segment = 256, .step = 256, .direct_from = 1U << 30U},
                        calls[m], reinterpret_cast<const std::byte*>(input[m].data()), 1, all[m]->buffers().queries());
       }
       for (int turn = 0; turn < 100; ++turn) {
@@ -188,9 +189,9 @@ TEST_P(NodeCollectiveAlone, OtherCallsAreNotThere) {
                    .input = one.input[static_cast<std::size_t>(i)].data(),
                    .output = one.output[static_cast<std::size_t>(i)].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
-    member.work.begin(*all[static_cast<std::size_t>(i)], {.halves_from = 1U << 30U, .alone_from = GetParam()},
-                      member.call, static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i),
-                      node::AddressQueries::none);
+    member.work.begin(
+        *all[static_cast<std::size_t>(i)], {.two_phase_from = 1U << 30U, .each_combines_from = GetParam()}, member.call,
+        static_cast<const std::byte*>(member.call.input), static_cast<std::uint32_t>(i), node::AddressQueries::none);
   }
   for (int turn = 0; turn < 4; ++turn) {
     for (Member& member : crew) member.work.advance({});
@@ -215,10 +216,10 @@ TEST(NodeCollectiveTest, NamesTheMissingCombiner) {
   EXPECT_TRUE(all[2]->results().arrives_last(1));
   EXPECT_EQ(all[0]->results().leader(1), 2);
   EXPECT_EQ(all[0]->results().leader(5), -1) << "of an earlier step";
-  EXPECT_FALSE(all[0]->results().is_there(1, 7));
+  EXPECT_FALSE(all[0]->results().has_published_in(1, 7));
   all[2]->results().publish(1, 7);
-  EXPECT_TRUE(all[0]->results().is_there(1, 7));
-  EXPECT_FALSE(all[0]->results().is_there(1, 8));
+  EXPECT_TRUE(all[0]->results().has_published_in(1, 7));
+  EXPECT_FALSE(all[0]->results().has_published_in(1, 8));
 }
 
 // The order of additions, not only their sum: floats that forget small numbers.
@@ -227,13 +228,13 @@ TEST(NodeCollectiveTest, OrdersHaveTheSameBitsInEveryForm) {
   constexpr std::size_t count = 3000;
   for (const Order order : {Order::fast, Order::reproducible}) {
     std::vector<std::vector<float>> first;
-    for (const std::size_t halves_from : {std::size_t{1}, std::size_t{1} << 29U, std::size_t{1} << 30U}) {
+    for (const std::size_t two_phase_from : {std::size_t{1}, std::size_t{1} << 29U, std::size_t{1} << 30U}) {
       for (const bool one_process : {false, true}) {
-        const Tuning tuning{.halves_from = halves_from,
-                            .segment = halves_from == 1 ? 4096U : 65536U,
-                            .step = halves_from == 1 ? 4096U : 65536U,
+        const Tuning tuning{.two_phase_from = two_phase_from,
+                            .segment = two_phase_from == 1 ? 4096U : 65536U,
+                            .step = two_phase_from == 1 ? 4096U : 65536U,
                             .direct_from = 1024,
-                            .alone_from = halves_from == std::size_t{1} << 30U ? halves_from : 1};
+                            .each_combines_from = two_phase_from == std::size_t{1} << 30U ? two_phase_from : 1};
         auto all = rooms(members, one_process);
         std::mt19937 data(3);
         std::vector<std::vector<float>> input(members, std::vector<float>(count));
@@ -265,7 +266,7 @@ TEST(NodeCollectiveTest, OrdersHaveTheSameBitsInEveryForm) {
         }
         for (std::size_t m = 0; m < members; ++m) {
           ASSERT_TRUE(works[m].is_done());
-          ASSERT_EQ(output[m], by_hand) << to_string(order) << ' ' << halves_from << ' ' << one_process << ' ' << m;
+          ASSERT_EQ(output[m], by_hand) << to_string(order) << ' ' << two_phase_from << ' ' << one_process << ' ' << m;
         }
       }
     }

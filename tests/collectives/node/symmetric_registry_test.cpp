@@ -152,7 +152,8 @@ std::size_t steps_of(std::vector<std::unique_ptr<node::Room>>& all, std::size_t 
                    .input = one.input[m].data(),
                    .output = one.output[m].data(),
                    .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
-    member.work.begin(*all[m], {.halves_from = 1U << 30U, .segment = 1U << 20U, .step = 1U << 20U, .direct_from = 64},
+    member.work.begin(*all[m],
+                      {.two_phase_from = 1U << 30U, .segment = 1U << 20U, .step = 1U << 20U, .direct_from = 64},
                       member.call, static_cast<const std::byte*>(member.call.input), 5, all[m]->buffers().queries());
   }
   for (int turn = 0; turn < 10; ++turn) {
@@ -188,7 +189,7 @@ TEST(NodeMemories, DoNotChangeResultsWhenTheyBecomeKnown) {
                                       Collective::all_gather, Collective::broadcast, Collective::gather,
                                       Collective::scatter,    Collective::all_to_all};
   std::mt19937 random(11);
-  constexpr node::Tuning tuning{.halves_from = 512, .segment = 4096, .step = 4096, .direct_from = 64};
+  constexpr node::Tuning tuning{.two_phase_from = 512, .segment = 4096, .step = 4096, .direct_from = 64};
   for (const int members : {2, 3, 5}) {
     for (int lap = 0; lap < 30; ++lap) {
       std::vector<SymmetricRegistry> parents;

@@ -42,7 +42,7 @@ class TuningFile : public testing::Test {
       ::setenv("XDG_CACHE_HOME", before_.c_str(), 1);
   }
   fs::path folder() const { return cache_.path() / "lockstep"; }
-  static void keep() { node::keep_tunings(std::array{node::guessed_tuning(4)}, key); }
+  static void keep() { node::store_tunings(std::array{node::guessed_tuning(4)}, key); }
 
  private:
   Folder cache_;

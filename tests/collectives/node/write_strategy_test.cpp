@@ -34,11 +34,11 @@ TEST(NodeHanding, WritesPastTheCachesAfterThreeSlowCopies) {
   WriteStrategy strategy;
   for (int round = 0; round < 3; ++round) {
     for (int slow_ones = round == 0 ? 3 : 1; slow_ones > 0; --slow_ones) {
-      EXPECT_FALSE(strategy.goes_past(large, fastest_machine)) << round;
+      EXPECT_FALSE(strategy.bypasses_caches(large, fastest_machine)) << round;
       buffers.write(strategy, large, fastest_machine);
     }
     for (int past = 0; past < 128; ++past) {
-      ASSERT_TRUE(strategy.goes_past(large, fastest_machine)) << round << ' ' << past;
+      ASSERT_TRUE(strategy.bypasses_caches(large, fastest_machine)) << round << ' ' << past;
       buffers.write(strategy, 5000, fastest_machine);
     }
   }
@@ -49,7 +49,7 @@ TEST(NodeHanding, StaysInTheCachesAfterAFastCopy) {
   WriteStrategy strategy;
   for (int i = 0; i < 12; ++i) {
     buffers.write(strategy, large, i % 3 == 2 ? WriteStrategy::never_slow : fastest_machine);
-    EXPECT_FALSE(strategy.goes_past(large, fastest_machine));
+    EXPECT_FALSE(strategy.bypasses_caches(large, fastest_machine));
   }
   EXPECT_GT(strategy.mean(), 1);
 }
@@ -57,16 +57,16 @@ TEST(NodeHanding, StaysInTheCachesAfterAFastCopy) {
 TEST(NodeHanding, TimesOnlyLargeCopies) {
   Buffers buffers;
   WriteStrategy strategy;
-  EXPECT_TRUE(strategy.goes_past(large, 0));
-  EXPECT_FALSE(strategy.goes_past(WriteStrategy::timed_from - 1, 0));
+  EXPECT_TRUE(strategy.bypasses_caches(large, 0));
+  EXPECT_FALSE(strategy.bypasses_caches(WriteStrategy::timed_from - 1, 0));
   for (int i = 0; i < 10; ++i) {
     buffers.write(strategy, large, 0);
     buffers.write(strategy, large, node::never);
     buffers.write(strategy, WriteStrategy::timed_from - 1, fastest_machine);
   }
   EXPECT_EQ(strategy.mean(), 0) << "nothing was timed";
-  EXPECT_FALSE(strategy.goes_past(large, node::never));
-  EXPECT_FALSE(strategy.goes_past(large, fastest_machine));
+  EXPECT_FALSE(strategy.bypasses_caches(large, node::never));
+  EXPECT_FALSE(strategy.bypasses_caches(large, fastest_machine));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ class Receptions : public testing::Test {
   static constexpr std::uint32_t channel = 4;
   Handshake call(std::uint32_t from, std::uint32_t to, std::uint32_t on = channel) {
     int error = 0;
-    auto socket = connect(acceptor.address(), is_near, error);
+    auto socket = connect(acceptor.address(), is_local, error);
     EXPECT_TRUE(socket) << error;
     return Handshake::calling(std::move(*socket), key(), member_id(from), to, on);
   }
@@ -45,13 +45,13 @@ class Receptions : public testing::Test {
     }
     return words.size() == 1 ? to_string(words[0]) : text(words.size(), " words");
   }
-  bool is_near = false;
+  bool is_local = false;
   Acceptor acceptor{"127.0.0.1", false, key()};
 };
 
 TEST_F(Receptions, ConnectCallersAlsoBeforeTheMemberIsThere) {
   for (const bool near : {false, true}) {
-    is_near = near;
+    is_local = near;
     auto early = call(1, near ? 7 : 8);
     for (int i = 0; i < 20; ++i) {
       acceptor.progress();

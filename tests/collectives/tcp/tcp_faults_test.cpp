@@ -212,7 +212,7 @@ class Pair {
     const auto limit = std::chrono::steady_clock::now() + longest;
     try {
       while (!transport_->done(0)) {
-        transport_->hear();
+        transport_->receive_control();
         if (sleeps) transport_->sleep(200'000);
         if (std::chrono::steady_clock::now() > limit) return "it takes too long";
       }
@@ -222,12 +222,12 @@ class Pair {
     }
     return {};
   }
-  void say(int what) { transport_->tell(1 - rank_, Bytes(1, static_cast<std::byte>(what))); }
+  void say(int what) { transport_->send_control(1 - rank_, Bytes(1, static_cast<std::byte>(what))); }
   // 0: nothing was heard for so long.
   int heard(std::chrono::milliseconds longest) {
     const auto limit = std::chrono::steady_clock::now() + longest;
     while (std::chrono::steady_clock::now() < limit) {
-      if (const auto one = transport_->hear()) return static_cast<int>(one->bytes.at(0));
+      if (const auto one = transport_->receive_control()) return static_cast<int>(one->bytes.at(0));
       transport_->sleep(200'000);
     }
     return 0;

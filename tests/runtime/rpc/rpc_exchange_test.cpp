@@ -26,13 +26,13 @@ class RpcExchanges : public testing::Test {
   }
   // What each member's body ended with, by rank; its exchange ends with it.
   std::vector<std::string> on_members(int size, const std::function<void(Exchange&)>& body,
-                                      Patience patience = {5s, 30s}, const std::string& name = "all") {
+                                      WaitLimits wait_limits = {5s, 30s}, const std::string& name = "all") {
     std::vector<std::string> all(static_cast<std::size_t>(size));
     std::vector<std::thread> threads;
     for (int rank = 0; rank < size; ++rank) {
       threads.emplace_back([&, rank] {
         try {
-          const auto exchange = rpc_exchange(server_->address(), name, rank, size, patience, Log(LogLevel::off));
+          const auto exchange = rpc_exchange(server_->address(), name, rank, size, wait_limits, Log(LogLevel::off));
           body(*exchange);
           exchange->barrier("end");
         } catch (const Error& error) {

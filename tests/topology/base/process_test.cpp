@@ -193,7 +193,7 @@ TEST(Forked, ChildrenLackClosedDescriptors) {
   sockaddr_storage name{};
   socklen_t size = sizeof name;
   EXPECT_EQ(::getsockname(ends[0], reinterpret_cast<sockaddr*>(&name), &size), 0) << "of the parent";
-  give_back_to_children(ends[0]);
+  return_to_children(ends[0]);
   EXPECT_TRUE(is_open_in_child(ends[0]));
   ::close(ends[0]);
   ::close(ends[1]);

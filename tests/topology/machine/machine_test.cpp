@@ -75,7 +75,7 @@ TEST(Synthetic, ADescribedClusterIsATopology) {
   const Topology topology = topology_from_description("4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)", 0);
   EXPECT_EQ(topology.node_count(), 4);
   EXPECT_EQ(topology.size(), 16);  // one member for each GPU
-  EXPECT_EQ(topology.near_gpus(5), (std::vector<int>{1}));
+  EXPECT_EQ(topology.closest_gpus(5), (std::vector<int>{1}));
   EXPECT_EQ(topology.link(0, 1), Link::same_package);
   EXPECT_EQ(topology.machine_of(0).nics.at(0).mbit_per_s, 25000);
   EXPECT_EQ(topology_from_description("2 x node(core:4 pu:1 ranks:3) + node(core:2 pu:1)", 1).size(), 7);
@@ -412,9 +412,10 @@ TEST(HangWatchdog, WarnsAndEndsHangingCalls) {
 
 TEST(HangWatchdog, IgnoresCallsThatReturn) {
   bool ended = false;
-  for (const Patience patience : {Patience{10s, 20s}, Patience{0s, 0s}, Patience{0s, 10s}, Patience{10s, 0s}}) {
+  for (const WaitLimits wait_limits :
+       {WaitLimits{10s, 20s}, WaitLimits{0s, 0s}, WaitLimits{0s, 10s}, WaitLimits{10s, 0s}}) {
     const HangWatchdog watch(
-        "MPI_Quick", [] { return ""; }, patience, Log(LogLevel::off), [&] { ended = true; });
+        "MPI_Quick", [] { return ""; }, wait_limits, Log(LogLevel::off), [&] { ended = true; });
   }
   EXPECT_FALSE(ended);
 }

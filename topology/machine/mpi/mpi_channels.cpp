@@ -124,9 +124,9 @@ void MpiExchange::clear_channels(const std::vector<Bytes>& openings) {
     std::erase_if(waiting, [&](AwaitedMarker& each) { return wire_->clearing().is_clear(each); });
     if (waiting.empty() && flushed()) return;
     const auto waited = std::chrono::steady_clock::now() - begin;
-    if (patience().limit > Duration{} && waited > patience().limit)
+    if (wait_limits().limit > Duration{} && waited > wait_limits().limit)
       throw Error(Code::stall,
-                  text("waited ", format_duration(patience().limit), " for MPI to bring ", waiting.size(),
+                  text("waited ", format_duration(wait_limits().limit), " for MPI to bring ", waiting.size(),
                        " messages that open the channel of a new communicator"),
                   "check that MPI still delivers messages; LOCKSTEP_TIMEOUT sets the limit");
     run_progress_hooks(0);
@@ -144,7 +144,7 @@ std::unique_ptr<Exchange> MpiExchange::make_split(const std::vector<int>& ranks,
   members.reserve(ranks.size());
   for (const int rank : ranks) members.push_back(members_.at(static_cast<std::size_t>(rank)));
   const auto rank = static_cast<int>(std::ranges::find(members, me()) - members.begin());
-  return std::make_unique<MpiExchange>(wire_, free_block(used, block_.threads), std::move(members), rank, patience(),
+  return std::make_unique<MpiExchange>(wire_, free_block(used, block_.threads), std::move(members), rank, wait_limits(),
                                        log());
 }
 
@@ -197,8 +197,9 @@ MpiExchange::ThreadExchanges MpiExchange::of_threads(int mine, bool is_able) {
     std::vector<std::unique_ptr<MpiExchange>> exchanges;
     for (int thread = 0; thread < mine; ++thread) {
       const int rank = first + thread;
-      exchanges.push_back(std::make_unique<MpiExchange>(
-          wire_, block, members, rank, patience(), log().speaking_as(text("member ", rank, " of ", members.size()))));
+      exchanges.push_back(
+          std::make_unique<MpiExchange>(wire_, block, members, rank, wait_limits(),
+                                        log().speaking_as(text("member ", rank, " of ", members.size()))));
     }
     open_together(exchanges);
     for (auto& each : exchanges) made.exchanges.push_back(std::move(each));

@@ -58,9 +58,9 @@ std::vector<ThreadAddress> one_each(int processes) {
 // that it has seen nothing of, warns for all, and at the limit ends the wait of all with one error.
 class MpiExchange::Call {
  public:
-  Call(MpiExchange& exchange, std::string_view what, Patience patience)
-      : exchange_(exchange), what_(what), patience_(patience), begin_(Clock::now()) {
-    warn_after_ = exchange_rules::warns_first(patience) ? patience.warn : patience.limit;
+  Call(MpiExchange& exchange, std::string_view what, WaitLimits wait_limits)
+      : exchange_(exchange), what_(what), wait_limits_(wait_limits), begin_(Clock::now()) {
+    warn_after_ = exchange_rules::warns_first(wait_limits) ? wait_limits.warn : wait_limits.limit;
     grace_ = std::clamp<Duration>(warn_after_ / 4, std::chrono::milliseconds(20), std::chrono::milliseconds(500)) * 3;
     seen_.insert(exchange.rank());
   }
@@ -75,7 +75,7 @@ class MpiExchange::Call {
       check_verdict();
       answer_questions();
       if (warn_after_ > Duration{} && elapsed() > warn_after_) search();
-      if (patience_.limit > Duration{} && elapsed() > patience_.limit + grace_ * (batches_ + 4)) give_up();
+      if (wait_limits_.limit > Duration{} && elapsed() > wait_limits_.limit + grace_ * (batches_ + 4)) give_up();
       run_progress_hooks(0);
       pause(round);
     }
@@ -169,7 +169,7 @@ class MpiExchange::Call {
       exchange_.log().warn(exchange_rules::stall_warning(elapsed(), sentence()));
       for (const int rank : reporters_) answer_to(rank);
     }
-    if (patience_.limit > Duration{} && elapsed() > patience_.limit) give_up();
+    if (wait_limits_.limit > Duration{} && elapsed() > wait_limits_.limit) give_up();
   }
 
   IndexSet absent() const {
@@ -205,7 +205,7 @@ class MpiExchange::Call {
 
   MpiExchange& exchange_;
   std::string what_;
-  Patience patience_;
+  WaitLimits wait_limits_;
   Clock::time_point begin_;
   Duration warn_after_{};
   Duration grace_{};
@@ -220,12 +220,13 @@ class MpiExchange::Call {
   bool reported_ = false;
 };
 
-MpiExchange::MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log)
-    : MpiExchange(wire, ChannelBlock{}, one_each(wire->comm().size()), wire->comm().rank(), patience, std::move(log)) {}
+MpiExchange::MpiExchange(const std::shared_ptr<Wire>& wire, WaitLimits wait_limits, Log log)
+    : MpiExchange(wire, ChannelBlock{}, one_each(wire->comm().size()), wire->comm().rank(), wait_limits,
+                  std::move(log)) {}
 
 MpiExchange::MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::vector<ThreadAddress> members, int rank,
-                         Patience patience, Log log)
-    : Exchange(rank, static_cast<int>(members.size()), patience, std::move(log)),
+                         WaitLimits wait_limits, Log log)
+    : Exchange(rank, static_cast<int>(members.size()), wait_limits, std::move(log)),
       wire_(std::move(wire)),
       block_(block),
       members_(std::move(members)),
@@ -287,9 +288,10 @@ bool MpiExchange::flushed() {
   return true;
 }
 
-std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) {
+std::vector<Bytes> MpiExchange::gather_all(std::string_view what, std::span<const std::byte> mine,
+                                           WaitLimits wait_limits) {
   ++sequence_;
-  Call call(*this, what, patience);
+  Call call(*this, what, wait_limits);
   try {
     Parcel parcel{std::string(what), {}, {{rank(), Bytes(mine.begin(), mine.end())}}};
     const auto receive = [&](int from, MpiMessageKind kind) {

@@ -31,10 +31,10 @@ struct ThreadAddress {
 class MpiExchange final : public Exchange {
  public:
   // Connects all processes of the wire, one member each.
-  MpiExchange(const std::shared_ptr<Wire>& wire, Patience patience, Log log);
+  MpiExchange(const std::shared_ptr<Wire>& wire, WaitLimits wait_limits, Log log);
   // `members` are in the order of this exchange. This thread is the one with that rank.
   MpiExchange(std::shared_ptr<Wire> wire, ChannelBlock block, std::vector<ThreadAddress> members, int rank,
-              Patience patience, Log log);
+              WaitLimits wait_limits, Log log);
   ~MpiExchange() override;
 
   // Makes new exchanges, one for each of `mine` threads of this process. The other processes give numbers of their own.
@@ -76,7 +76,8 @@ class MpiExchange final : public Exchange {
   class Call;
   enum MpiMessageKind : std::uint8_t { up, down, question, answer, verdict };
 
-  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine, Patience patience) override;
+  std::vector<Bytes> gather_all(std::string_view what, std::span<const std::byte> mine,
+                                WaitLimits wait_limits) override;
   void tell_failure(std::string_view why) override;
   std::unique_ptr<Exchange> make_split(const std::vector<int>& ranks, const std::vector<Bytes>& used) override;
   Bytes channels_in_use() override;

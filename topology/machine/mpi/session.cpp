@@ -78,7 +78,7 @@ std::string launcher_name() {
   return rank ? text("rank ", *rank) : "";
 }
 
-Patience patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
+WaitLimits patience_of(const Settings& settings) { return {settings.stall_warn(), settings.timeout()}; }
 
 }  // namespace
 
@@ -405,7 +405,7 @@ std::unique_ptr<Attachment>& Session::attachment() { return parts_->attached; }
 void Session::set_network(const Topology::Network& measured) {
   parts_->topology = std::make_shared<const Topology>(parts_->topology->with_network(measured));
 }
-std::shared_ptr<Attachment>& Session::until_the_end() { return parts_->kept; }
+std::shared_ptr<Attachment>& Session::kept_attachment() { return parts_->kept; }
 const VisibleGpus& Session::devices() const { return parts_->devices; }
 const Settings& Session::settings() const { return parts_->settings; }
 const Log& Session::log() const { return parts_->log; }

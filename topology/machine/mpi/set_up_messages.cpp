@@ -87,7 +87,7 @@ void SetUpMessages::abandon(Message& message) {
   int done = 0;
   if (!mpi_has_ended()) MPI_Test(&message.request, &done, MPI_STATUS_IGNORE);
   if (done != 0) return;
-  keep_for_ever(std::move(message.bytes));
+  keep_forever(std::move(message.bytes));
   comm_.leave_to_mpi();
 }
 

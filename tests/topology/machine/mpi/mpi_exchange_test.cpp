@@ -140,7 +140,7 @@ struct Dinner {
 
 // Some do not come, rank 1 may be late. On a busy machine others may come too late for the limit and are named as well,
 // rightly: so it is held again with more time, until all that come do so in good time. All ranks agree on that.
-Dinner dinner_without(const std::set<int>& absent, Patience patience, Duration late = {}) {
+Dinner dinner_without(const std::set<int>& absent, WaitLimits wait_limits, Duration late = {}) {
   using Clock = std::chrono::steady_clock;  // of one machine, also where it plays several nodes
   constexpr int most = 32;
   for (int more = 1;; more *= 2) {
@@ -148,7 +148,7 @@ Dinner dinner_without(const std::set<int>& absent, Patience patience, Duration l
     if (world().rank() == 1) std::this_thread::sleep_for(late * more);
     const auto come = Clock::now().time_since_epoch().count();
     if (!absent.contains(world().rank())) {
-      const Patience longer{patience.warn * more, patience.limit * more};
+      const WaitLimits longer{wait_limits.warn * more, wait_limits.limit * more};
       dinner.end = ending([&] { dinner.meeting->all_gather("dinner", {}, longer); });
     }
     std::set<Clock::rep> times;
@@ -157,7 +157,7 @@ Dinner dinner_without(const std::set<int>& absent, Patience patience, Duration l
       if (!absent.contains(rank)) times.insert(Reader(all[static_cast<std::size_t>(rank)]).get<Clock::rep>());
     }
     const Clock::duration spread(*times.rbegin() - *times.begin());
-    if (spread < late * more + patience.limit * more / 4 || more == most) return dinner;
+    if (spread < late * more + wait_limits.limit * more / 4 || more == most) return dinner;
   }
 }
 

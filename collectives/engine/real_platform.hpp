@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the world of an engine outside of tests: the machine's clock, a transport, and a way to wait.
+// Provides the platform of an engine outside of tests: the machine's clock, a transport, and a way to wait.
 #pragma once
 
 #include <chrono>
@@ -12,12 +12,12 @@
 
 namespace lockstep {
 
-// Implements the World that Engine describes.
-class RealWorld {
+// Implements the Platform that Engine describes.
+class RealPlatform {
  public:
   // Takes over the transport and the room. The room is the shared memory of the node's members; null means that they
   // exchange messages only.
-  RealWorld(std::unique_ptr<Transport> transport, Waiter waiter, std::unique_ptr<node::Room> room = nullptr)
+  RealPlatform(std::unique_ptr<Transport> transport, Waiter waiter, std::unique_ptr<node::Room> room = nullptr)
       : transport_(std::move(transport)), waiter_(waiter), room_(std::move(room)) {}
 
   static constexpr bool runs_progress_hooks = true;
@@ -25,15 +25,15 @@ class RealWorld {
   // Returns the time of the monotonic clock.
   Duration now() const { return std::chrono::steady_clock::now().time_since_epoch(); }
   // Waits a little, longer with more turns. A sleep ends early if the room or the transport has news.
-  void idle(unsigned turns, bool meets) {
-    if (room_ && meets)
+  void idle(unsigned turns, bool waits_in_node) {
+    if (room_ && waits_in_node)
       waiter_.idle(turns, room_->sleeper());
     else
       waiter_.idle(turns, *transport_);
   }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }
-  const node::PollLimits& looks() const { return waiter_.looks(); }
+  const node::PollLimits& poll_limits() const { return waiter_.poll_limits(); }
 
  private:
   std::unique_ptr<Transport> transport_;

@@ -22,7 +22,7 @@ CommunicatorOptions by(std::string algorithm, Order order = Order::fast) {
 
 void on_nodes(std::initializer_list<int> members, const Body& body, CommunicatorOptions options = {}) {
   options.node_memory = true;
-  run_members(nodes_of(members), body, std::move(options), short_patience, Log(LogLevel::off));
+  run_members(nodes_of(members), body, std::move(options), short_limits, Log(LogLevel::off));
 }
 
 TEST(IntraNode, AlgorithmsAreThereWhereMembersHaveNeighbours) {
@@ -35,7 +35,7 @@ TEST(IntraNode, AlgorithmsAreThereWhereMembersHaveNeighbours) {
         world.all_reduce(data, sum);
         EXPECT_EQ(data[99], world.size() * (world.size() - 1) / 2);
       };
-      run_members(nodes_of(members), body, std::move(options), short_patience, Log(LogLevel::off));
+      run_members(nodes_of(members), body, std::move(options), short_limits, Log(LogLevel::off));
     } catch (const Error& error) {
       return std::string(error.detail());
     }
@@ -77,7 +77,7 @@ TEST(IntraNode, AllToAllMayBeInPlaceOnSomeMembers) {
         options.node_memory = node_memory;
         const testing::ScopedTrace trace(__FILE__, __LINE__,
                                          text(nodes.size(), " nodes, memory ", node_memory ? "on " : "off ", table));
-        run_members(nodes_of(nodes), body, options, short_patience, Log(LogLevel::off));
+        run_members(nodes_of(nodes), body, options, short_limits, Log(LogLevel::off));
       }
     }
   }
@@ -146,7 +146,7 @@ TEST(IntraNode, MemoryTakenTogetherIsMemory) {
 
 // What each member's body ended with.
 std::vector<std::string> ends(std::initializer_list<int> members, std::size_t size, const Body& body,
-                              Patience patience = short_patience) {
+                              WaitLimits wait_limits = short_limits) {
   std::vector<std::string> all(size);
   const auto member = [&](Communicator& world) {
     try {
@@ -156,12 +156,13 @@ std::vector<std::string> ends(std::initializer_list<int> members, std::size_t si
       all[static_cast<std::size_t>(world.rank())] = error.what();
     }
   };
-  run_members(nodes_of(members), member, by("all_reduce:node_ring,barrier:node_leaders"), patience, Log(LogLevel::off));
+  run_members(nodes_of(members), member, by("all_reduce:node_ring,barrier:node_leaders"), wait_limits,
+              Log(LogLevel::off));
   return all;
 }
 
 TEST(IntraNode, MissingMembersAreNamedOnAllNodes) {
-  constexpr Patience patience{std::chrono::milliseconds(500), std::chrono::milliseconds(2500)};
+  constexpr WaitLimits wait_limits{std::chrono::milliseconds(500), std::chrono::milliseconds(2500)};
   for (const int late : {1, 3}) {
     const auto body = [&](Communicator& world) {
       std::vector<int> data(3000);
@@ -172,7 +173,7 @@ TEST(IntraNode, MissingMembersAreNamedOnAllNodes) {
       }
       world.all_reduce(data, sum);
     };
-    const auto texts = ends({2, 2}, 4, body, patience);
+    const auto texts = ends({2, 2}, 4, body, wait_limits);
     for (std::size_t rank = 0; rank < texts.size(); ++rank) {
       if (static_cast<int>(rank) == late) continue;
       EXPECT_NE(texts[rank].find(text("rank ", late, " does not answer")), std::string::npos)

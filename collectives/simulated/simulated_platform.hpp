@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Provides the World of an engine for a simulated member: the network's clock and messages, and perhaps the room of its
-// node. Callers drive such engines by start(), test() and progress(). A wait would block the only thread.
+// Provides the Platform of an engine for a simulated member: the network's clock and messages, and perhaps the room of
+// its node. Callers drive such engines by start(), test() and progress(). A wait would block the only thread.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class SimulatedTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return network_.size(); }
   int lanes() const override { return 4; }
-  std::uint32_t exchange_tags() const override { return 1U << 20U; }
+  std::uint32_t message_tags() const override { return 1U << 20U; }
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override {
     network_.post(rank_, round_tag, sends, receives);
@@ -31,8 +31,8 @@ class SimulatedTransport final : public Transport {
     network_.abandon(rank_);
     return true;
   }
-  void tell(int peer, Bytes bytes) override { network_.tell(rank_, peer, std::move(bytes)); }
-  std::optional<SmallMessage> hear() override { return network_.hear(rank_); }
+  void send_control(int peer, Bytes bytes) override { network_.send_control(rank_, peer, std::move(bytes)); }
+  std::optional<ReceivedControl> receive_control() override { return network_.receive_control(rank_); }
   void sleep(std::int64_t) override {}
 
  private:
@@ -40,13 +40,13 @@ class SimulatedTransport final : public Transport {
   int rank_;
 };
 
-// Implements the World that Engine describes, without waiting.
-class SimulatedWorld {
+// Implements the Platform that Engine describes, without waiting.
+class SimulatedPlatform {
  public:
-  // Makes the world of one rank. The network must outlive it. `room` may be null. If `checksums` is true, all messages
-  // carry checksums.
-  SimulatedWorld(SimulatedNetwork& network, int rank, std::unique_ptr<node::Room> room = nullptr,
-                 bool checksums = false)
+  // Makes the platform of one rank. The network must outlive it. `room` may be null. If `checksums` is true, all
+  // messages carry checksums.
+  SimulatedPlatform(SimulatedNetwork& network, int rank, std::unique_ptr<node::Room> room = nullptr,
+                    bool checksums = false)
       : network_(&network), transport_(std::make_unique<SimulatedTransport>(network, rank)), room_(std::move(room)) {
     if (checksums) transport_ = checked_transport(std::move(transport_));
   }
@@ -57,13 +57,13 @@ class SimulatedWorld {
   void idle(unsigned) { throw Error(Code::internal, "a wait in the simulated world"); }
   Transport& transport() { return *transport_; }
   node::Room* room() { return room_.get(); }
-  const node::PollLimits& looks() const { return looks_; }
+  const node::PollLimits& poll_limits() const { return poll_limits_; }
 
  private:
   SimulatedNetwork* network_;
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<node::Room> room_;
-  node::PollLimits looks_ = {};
+  node::PollLimits poll_limits_ = {};
 };
 
 }  // namespace lockstep::simulated

@@ -15,7 +15,7 @@
 namespace lockstep {
 
 // Holds the values that all calls of one plan share.
-struct PlanEntry {
+struct PlanFacts {
   std::shared_ptr<const Plan> plan;
   Signature signature;
   std::uint64_t kind = 0;
@@ -23,29 +23,29 @@ struct PlanEntry {
   // Holds Agreement::forgotten() + 1 as of the members' agreement on this plan; 0 means that they have not agreed.
   std::uint64_t agreed = 0;
   // Points to the operation that repeats this plan. It stays here if another plan takes this entry.
-  Operation* home = nullptr;
+  Operation* reserved_operation = nullptr;
 };
 
 // Keeps one entry for each hash of a plan's address. A plan replaces another one with the same hash.
-class PlanCache {
+class PlanFactsTable {
  public:
   // Returns the plan's entry, filled in.
-  PlanEntry& prepare(const std::shared_ptr<const Plan>& plan);
+  PlanFacts& prepare(const std::shared_ptr<const Plan>& plan);
   // Returns the plan's entry, which may still hold another plan. Looks at the last repeated plan first.
-  PlanEntry& find(const std::shared_ptr<const Plan>& plan) {
+  PlanFacts& find(const std::shared_ptr<const Plan>& plan) {
     return last_repeated_->plan == plan ? *last_repeated_ : entry_of(plan);
   }
   // Remembers the plan that was repeated last.
-  void set_last_repeated(PlanEntry& entry) { last_repeated_ = &entry; }
+  void set_last_repeated(PlanFacts& entry) { last_repeated_ = &entry; }
 
  private:
-  PlanEntry& entry_of(const std::shared_ptr<const Plan>& plan) {
+  PlanFacts& entry_of(const std::shared_ptr<const Plan>& plan) {
     const auto address = reinterpret_cast<std::uintptr_t>(plan.get());
     return entries_[mix_hash(0, address) % entries_.size()];
   }
 
-  std::array<PlanEntry, 64> entries_ = {};
-  PlanEntry* last_repeated_ = entries_.data();
+  std::array<PlanFacts, 64> entries_ = {};
+  PlanFacts* last_repeated_ = entries_.data();
 };
 
 }  // namespace lockstep

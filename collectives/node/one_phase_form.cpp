@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs calls in the form `single`.
-#include "collectives/node/single_form.hpp"
+#include "collectives/node/one_phase_form.hpp"
 
 #include <algorithm>
 
-#include "collectives/node/small_sum.hpp"
+#include "collectives/node/small_all_reduce_form.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::node {
 
-void SingleForm::begin(CallContext& call, SlotCopies* copies) {
+void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
   const Collective collective = call.collective();
   is_hidden_ = has_own_counts(collective);
   begin_steps(call, call.room->ring().last() + 1, 0);
   // In place, data could arrive where other data have still to be sent.
-  if (collective == Collective::all_to_all_v && call.spec().in_place && !(call.spec().gives == call.spec().takes))
+  if (collective == Collective::all_to_all_v && call.spec().in_place &&
+      !(call.spec().input_blocks == call.spec().output_blocks))
     keep_input(copies);
   begin_parts(call, copies);
   choose_storage(largest_block(call.spec()));
@@ -27,7 +28,7 @@ void SingleForm::begin(CallContext& call, SlotCopies* copies) {
 }
 
 // Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.
-void SingleForm::choose_storage(std::size_t most) {
+void OnePhaseForm::choose_storage(std::size_t most) {
   const CallContext& all = call();
   const Collective collective = all.collective();
   const bool for_each = all.has_block_for_each;
@@ -51,7 +52,7 @@ void SingleForm::choose_storage(std::size_t most) {
   }
   if (storage != StepStorage::slot) piece = std::max(piece, most);
   cut(most, piece);
-  is_combined_by_last_ = collective == Collective::all_reduce && parts() == 1 && most < all.tuning.alone_from &&
+  is_combined_by_last_ = collective == Collective::all_reduce && parts() == 1 && most < all.tuning.each_combines_from &&
                          all.members() > 1 &&
                          all.call->user.apply == nullptr &&  // all members must see the exception of a user's function
                          (storage == StepStorage::line || 2 * padded <= all.room->memory().slot_bytes());
@@ -67,26 +68,26 @@ void SingleForm::choose_storage(std::size_t most) {
   if (for_each && span() > 0) region_ = block;
 }
 
-InputNeed SingleForm::need() const {
+InputNeed OnePhaseForm::need() const {
   const Collective collective = call().collective();
   if (collective == Collective::scan || collective == Collective::exscan) return InputNeed::lower;
   if (only_root_sends(collective)) return InputNeed::root;
-  return only_root_receives(collective) && !call().is_root() ? InputNeed::nobody : InputNeed::all;
+  return only_root_receives(collective) && !call().is_root() ? InputNeed::none : InputNeed::all;
 }
 
-void SingleForm::keep_input(SlotCopies* copies) {
+void OnePhaseForm::keep_input(SlotCopies* copies) {
   CallContext& all = call();
   if (copies != nullptr && copies->download() != nullptr) return copies->keep_input();
-  kept_input_.assign(all.input, all.input + all.spec().gives.extent() * all.element());
+  kept_input_.assign(all.input, all.input + all.spec().input_blocks.extent() * all.element());
   all.input = kept_input_.data();
 }
 
-void SingleForm::repeat() {
+void OnePhaseForm::repeat() {
   begin_steps(call(), call().room->ring().last() + 1, 0);
   copy_own_block();
 }
 
-bool SingleForm::fill() {
+bool OnePhaseForm::fill() {
   if (!call().sends) return true;
   if (is_hidden_ && step() == 0) publish_counts();
   if (download() != nullptr) {
@@ -101,7 +102,7 @@ bool SingleForm::fill() {
 
 // My own block of a reduction on a GPU is combined from the slot (`has_mine`).
 template <class Use>
-void SingleForm::each_range(std::size_t step, bool has_mine, const Use& use) const {
+void OnePhaseForm::each_range(std::size_t step, bool has_mine, const Use& use) const {
   if (!call().sends || step >= parts()) return;
   const int number = call().has_block_for_each ? call().members() : 1;
   for (int member = 0; member < number; ++member) {
@@ -111,46 +112,47 @@ void SingleForm::each_range(std::size_t step, bool has_mine, const Use& use) con
   }
 }
 
-void SingleForm::copy_down(std::size_t step, SlotDownload& download) {
+void OnePhaseForm::copy_down(std::size_t step, SlotDownload& download) {
   std::byte* const to = my_next();
   each_range(step, reduces(call().collective()),
              [&](std::size_t at, std::size_t offset, std::size_t bytes) { download.copy(to + at, offset, bytes); });
 }
 
-void SingleForm::after_publishing() {
+void OnePhaseForm::after_publishing() {
   if (is_combined_by_last_ && call().room->results().arrives_last(first())) combine_for_all();
   begin_next_download();
   if (step() >= 1) read_part(step() - 1);
   mark_uploads();
 }
 
-bool SingleForm::has_collected(PollLimits& looks) {
-  if (!is_combined_by_last_) return has_all(looks);
-  if (!look(looks, [&] { return call().room->results().is_there(first(), call().call_tag); })) return false;
-  call().room->ring().all_reached(at_step(step()));
+bool OnePhaseForm::has_collected(PollLimits& poll_limits) {
+  if (!is_combined_by_last_) return has_all_steps(poll_limits);
+  if (!poll(poll_limits, [&] { return call().room->results().has_published_in(first(), call().call_tag); }))
+    return false;
+  call().room->ring().note_reached_by_all(at_step(step()));
   return true;
 }
 
-void SingleForm::end_step() {
+void OnePhaseForm::end_step() {
   if (is_hidden_ && step() == 0) learn_steps();
-  if (goes_on()) return;
+  if (next_step()) return;
   read_part(parts() - 1);
   mark_uploads();
   end_form();
 }
 
-IndexSet SingleForm::missing() const {
-  IndexSet all = ExchangeForm::missing();
+IndexSet OnePhaseForm::missing() const {
+  IndexSet all = InNodeForm::missing();
   if (all.empty() && is_combined_by_last_ && phase() == FormPhase::collecting)
     return missing_to_combine(*call().room, first());
   return all;
 }
 
 // Combines for all members; all parts, also mine, lie in the room. Does nothing if a member is in another call.
-void SingleForm::combine_for_all() {
+void OnePhaseForm::combine_for_all() {
   const CallContext& all = call();
   for (int member = 0; member < all.members(); ++member) {
-    if (!all.room->ring().is_there(member, first(), all.call_tag)) return;
+    if (!all.room->ring().has_published_in(member, first(), all.call_tag)) return;
     all.sources[member] = published_by(member, 0);
   }
   std::byte* const result = storage() == StepStorage::line
@@ -160,22 +162,22 @@ void SingleForm::combine_for_all() {
   all.room->results().publish(first(), all.call_tag);
 }
 
-const std::byte* SingleForm::combined() const {
+const std::byte* OnePhaseForm::combined() const {
   const StepResults& results = call().room->results();
   return storage() == StepStorage::line ? results.line(first()).payload
                                         : data(results.leader(first()), first()) + region_;
 }
 
-void SingleForm::publish_counts() {
+void OnePhaseForm::publish_counts() {
   Room& room = *call().room;
-  room.ring().my_next_line().extra = parts();
+  room.ring().my_next_line().beside_data = parts();
   std::uint64_t* const numbers = room.memory().numbers(room.index(), first());
   const int number = call().has_block_for_each ? call().members() : 1;
   for (int member = 0; member < number; ++member) numbers[member] = call().input_for(member).bytes;
 }
 
 // Sets the number of steps, which the member with the most data determines, and checks that counts fit.
-void SingleForm::learn_steps() {
+void OnePhaseForm::learn_steps() {
   const CallContext& all = call();
   const auto check = [&](int member, std::uint64_t bytes) {
     const std::size_t expected = all.output_from(member).bytes;
@@ -186,14 +188,14 @@ void SingleForm::learn_steps() {
   };
   for (int member = 0; member < all.members(); ++member) {
     if (member == all.me() || (only_root_sends(all.collective()) && member != all.spec().root)) continue;
-    set_parts(std::max<std::size_t>(parts(), all.room->ring().line(member, first()).extra));
+    set_parts(std::max<std::size_t>(parts(), all.room->ring().line(member, first()).beside_data));
     if (all.receives) check(member, all.room->memory().numbers(member, first())[all.has_block_for_each ? all.me() : 0]);
   }
   set_steps(parts());
   set_needs(need());
 }
 
-void SingleForm::copy_own_block() {
+void OnePhaseForm::copy_own_block() {
   if (reduces(call().collective())) return;
   const OwnBlock own = call().own_block();
   if (own.bytes == 0) return;
@@ -206,7 +208,7 @@ void SingleForm::copy_own_block() {
     call().write_output(own.to, own.from, own.bytes);
 }
 
-void SingleForm::read_part(std::size_t part) {
+void OnePhaseForm::read_part(std::size_t part) {
   const CallContext& all = call();
   if (!all.receives) return;
   if (is_combined_by_last_) return output().write(0, combined(), all.common().bytes);
@@ -219,7 +221,7 @@ void SingleForm::read_part(std::size_t part) {
   }
 }
 
-void SingleForm::combine_part(std::size_t part) {
+void OnePhaseForm::combine_part(std::size_t part) {
   const CallContext& all = call();
   const ByteRange from = of_part(all.has_block_for_each ? all.input_for(all.me()) : all.common(), part);
   const ByteRange to = of_part(all.output_from(all.me()), part);

@@ -5,20 +5,20 @@
 #include <memory>
 #include <span>
 
+#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
-#include "collectives/communicator/membership.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
 
 namespace lockstep::detail {
 
 // Waits for NCCL as a call of the communicator does: messages go on meanwhile, and the timeout holds.
-class NcclGroup {
+class OwnedNcclCommunicator {
  public:
-  explicit NcclGroup(Membership& members) : members_(members) {}
+  explicit OwnedNcclCommunicator(CommunicatorMember& member) : member_(member) {}
   // Ends the communicator as end() does.
-  ~NcclGroup() { end(); }
-  NcclGroup(const NcclGroup&) = delete;
-  NcclGroup& operator=(const NcclGroup&) = delete;
+  ~OwnedNcclCommunicator() { end(); }
+  OwnedNcclCommunicator(const OwnedNcclCommunicator&) = delete;
+  OwnedNcclCommunicator& operator=(const OwnedNcclCommunicator&) = delete;
 
   bool is_made() const { return communicator_ != nullptr; }
   // Return the communicator, and this member's GPU in it. It must have been made.
@@ -32,7 +32,7 @@ class NcclGroup {
   // Makes the communicator together with all members.
   void join(int device, const Origin& origin);
   // Takes over another group's communicator, which has the same members.
-  void take(NcclGroup& other) { communicator_ = std::move(other.communicator_); }
+  void take(OwnedNcclCommunicator& other) { communicator_ = std::move(other.communicator_); }
   // Starts the steps. `bound_call` is the first of their calls.
   void begin(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call, DeviceProgress& progress);
   // Throws failures since the last look, also those of other members.
@@ -47,7 +47,7 @@ class NcclGroup {
   void end() noexcept;
 
  private:
-  Membership& members_;
+  CommunicatorMember& member_;
   std::unique_ptr<nccl::NcclCommunicator> communicator_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes both ways' times from the bytes that all members move.
-#include "collectives/node/gpu_path.hpp"
+#include "collectives/node/gpu_benefit.hpp"
 
 #include <algorithm>
 
@@ -18,8 +18,8 @@ struct MovedBytes {
 };
 
 MovedBytes moved(const Spec& spec, std::uint64_t members) {
-  const std::uint64_t all_blocks = spec.collective == Collective::reduce_scatter_v ? spec.gives.total()
-                                   : spec.collective == Collective::all_gather_v   ? spec.takes.total()
+  const std::uint64_t all_blocks = spec.collective == Collective::reduce_scatter_v ? spec.input_blocks.total()
+                                   : spec.collective == Collective::all_gather_v   ? spec.output_blocks.total()
                                                                                    : spec.count * members;
   const std::uint64_t block = all_blocks / members * spec.element_bytes;
   const std::uint64_t one_each = members * block;
@@ -48,7 +48,7 @@ MovedBytes moved(const Spec& spec, std::uint64_t members) {
 
 }  // namespace
 
-bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed) {
+bool is_faster_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, bool is_packed) {
   const MovedBytes all = moved(spec, static_cast<std::uint64_t>(members));
   const std::uint64_t packing = is_packed ? costs.launch.of(2 * all.in) + costs.launch.of(2 * all.out) : 0;
   const std::uint64_t there = reduces(spec.collective) ? costs.launch.of(all.in + all.out)
@@ -58,7 +58,7 @@ bool pays_on_gpus(const Spec& spec, int members, const gpu::DeviceCosts& costs, 
 
 // All members see the same buffers, so all decide alike. Threads of one process share a backend, which measures once.
 // Processes agreed on measured costs when they proved that they can map.
-bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers) {
+bool is_faster_on_gpus(const CallContext& call, const PeerBuffers& peers) {
   int device = gpu::MemoryLocation::host;
   for (int member = 0; member < call.members(); ++member) {
     const BufferAnnouncement theirs = peers.announced_by(member);
@@ -69,8 +69,8 @@ bool pays_on_gpus(const CallContext& call, const PeerBuffers& peers) {
   }
   if (device < 0) return true;
   const Gpus* const gpus = call.room->gpus().shared();
-  return pays_on_gpus(call.spec(), call.members(),
-                      gpus != nullptr ? gpus->agreement().costs() : gpu::backend()->costs(device));
+  return is_faster_on_gpus(call.spec(), call.members(),
+                           gpus != nullptr ? gpus->agreement().costs() : gpu::backend()->costs(device));
 }
 
 }  // namespace lockstep::node

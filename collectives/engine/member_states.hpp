@@ -9,27 +9,27 @@
 
 namespace lockstep::shrinking {
 
-// Holds one member's view of the others. A member's fate only gets worse.
-class MemberFates {
+// Holds one member's view of the others. A member's state only gets worse.
+class MemberStates {
  public:
-  using Fate = Transport::Fate;
+  using PeerState = Transport::PeerState;
 
   // Begins with all members here.
-  MemberFates(int rank, int size) : rank_(rank), fates_(static_cast<std::size_t>(size)) {}
+  MemberStates(int rank, int size) : rank_(rank), states_(static_cast<std::size_t>(size)) {}
 
   int rank() const { return rank_; }
-  int size() const { return static_cast<int>(fates_.size()); }
+  int size() const { return static_cast<int>(states_.size()); }
 
-  // Returns true if this fate of a peer is worse than the known one, and records it.
-  bool worsen(int peer, Fate fate) {
-    Fate& known = fates_[static_cast<std::size_t>(peer)];
-    if (fate <= known || peer == rank_) return false;
-    known = fate;
+  // Returns true if this state of a peer is worse than the known one, and records it.
+  bool worsen(int peer, PeerState peer_state) {
+    PeerState& known = states_[static_cast<std::size_t>(peer)];
+    if (peer_state <= known || peer == rank_) return false;
+    known = peer_state;
     return true;
   }
 
-  bool is_lost(int peer) const { return fates_[static_cast<std::size_t>(peer)] != Fate::here; }
-  bool has_ended(int peer) const { return fates_[static_cast<std::size_t>(peer)] == Fate::ended; }
+  bool is_lost(int peer) const { return states_[static_cast<std::size_t>(peer)] != PeerState::reachable; }
+  bool has_ended(int peer) const { return states_[static_cast<std::size_t>(peer)] == PeerState::ended; }
   // Returns the members that are lost, those of them whose processes have ended, and those that are not lost.
   IndexSet lost() const {
     return select([this](int peer) { return is_lost(peer); });
@@ -37,7 +37,7 @@ class MemberFates {
   IndexSet ended() const {
     return select([this](int peer) { return has_ended(peer); });
   }
-  IndexSet here() const {
+  IndexSet reachable() const {
     return select([this](int peer) { return !is_lost(peer); });
   }
 
@@ -45,7 +45,7 @@ class MemberFates {
   // including rank 0, or if the processes of all others have ended.
   bool may_go_on(const IndexSet& members) const {
     const std::size_t twice = 2 * members.size();
-    if (twice > fates_.size() || (twice == fates_.size() && members.contains(0))) return true;
+    if (twice > states_.size() || (twice == states_.size() && members.contains(0))) return true;
     return select([&](int peer) { return !members.contains(peer) && !has_ended(peer); }).empty();
   }
 
@@ -60,7 +60,7 @@ class MemberFates {
   }
 
   int rank_;
-  std::vector<Fate> fates_;
+  std::vector<PeerState> states_;
 };
 
 }  // namespace lockstep::shrinking

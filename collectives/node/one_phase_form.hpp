@@ -11,7 +11,7 @@
 namespace lockstep::node {
 
 // Runs calls of any collective in this form.
-class SingleForm final : public SlotForm {
+class OnePhaseForm final : public SlotForm {
  public:
   void begin(CallContext& call, SlotCopies* copies);
   // True if repeat() may run the same call again.
@@ -24,7 +24,7 @@ class SingleForm final : public SlotForm {
   void choose_storage(std::size_t most);
   bool fill() override;
   void after_publishing() override;
-  bool has_collected(PollLimits& looks) override;
+  bool has_collected(PollLimits& poll_limits) override;
   void end_step() override;
   void copy_down(std::size_t step, SlotDownload& download) override;
   // Calls use(offset in the slot, offset in the input, bytes) for each range that a step publishes.

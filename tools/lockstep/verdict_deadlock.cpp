@@ -59,7 +59,7 @@ std::vector<const WaitEdge*> way_back(const std::vector<WaitEdge>& all, const Wa
 
 }  // namespace
 
-std::string circle_text(const std::vector<ObservedGroup>& groups) {
+std::string deadlock_text(const std::vector<ObservedGroup>& groups) {
   const std::vector<WaitEdge> all = waits_of(groups);
   std::vector<const WaitEdge*> best;
   for (const WaitEdge& wait : all) {
@@ -73,7 +73,7 @@ std::string circle_text(const std::vector<ObservedGroup>& groups) {
     const status::CommunicatorSnapshot& seen = *each->waits.seen;
     names.insert(text('"', each->group->name, '"'));
     parts.push_back(text("process ", each->waits.process->process, ", rank ", seen.rank, " of \"", each->group->name,
-                         "\", waits in ", call_words(seen, seen.current()), " for rank ", each->late.seen->rank,
+                         "\", waits in ", call_text(seen, seen.current()), " for rank ", each->late.seen->rank,
                          ", process ", each->late.process->process));
   }
   return text("a circle: ", join(parts, "; "), " -> let all members make their calls on ",

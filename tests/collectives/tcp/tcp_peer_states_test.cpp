@@ -26,7 +26,7 @@ namespace lockstep::tcp {
 namespace {
 
 using namespace std::chrono_literals;
-using Fate = Transport::Fate;
+using PeerState = Transport::PeerState;
 
 class Member {
  public:
@@ -38,17 +38,17 @@ class Member {
   bool has_lost() const { return tcp_.has_lost(); }
   void go() { transport_.reset(); }
   // Until it differs, or for so long.
-  Fate fate(int peer, Fate from, std::chrono::milliseconds longest) {
+  PeerState peer_state(int peer, PeerState from, std::chrono::milliseconds longest) {
     const auto until = std::chrono::steady_clock::now() + longest;
-    while (transport_->fate(peer) == from && std::chrono::steady_clock::now() < until) {
+    while (transport_->peer_state(peer) == from && std::chrono::steady_clock::now() < until) {
       try {
-        transport_->hear();
+        transport_->receive_control();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), Code::peer_failed);
       }
       transport_->sleep(1'000'000);
     }
-    return transport_->fate(peer);
+    return transport_->peer_state(peer);
   }
 
  private:
@@ -59,7 +59,7 @@ class Member {
 std::string heard(Transport& transport) {
   const auto until = std::chrono::steady_clock::now() + 10s;
   while (std::chrono::steady_clock::now() < until) {
-    if (const auto one = transport.hear()) return text(one->peer, ' ', to_string(one->bytes));
+    if (const auto one = transport.receive_control()) return text(one->peer, ' ', to_string(one->bytes));
     run_progress_hooks(0);
     transport.sleep(1'000'000);
   }
@@ -95,13 +95,13 @@ TEST(TcpFates, SleepsAtTheEndOfAThread) {
 TEST(TcpFates, MembersThatLeftHaveEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     Member member(exchange, 61);
-    EXPECT_EQ(member.transport().fate(1 - exchange.rank()), Fate::here);
-    member.transport().tell(1 - exchange.rank(), to_bytes("here"));
+    EXPECT_EQ(member.transport().peer_state(1 - exchange.rank()), PeerState::reachable);
+    member.transport().send_control(1 - exchange.rank(), to_bytes("here"));
     EXPECT_EQ(heard(member.transport()), text(1 - exchange.rank(), " here"));
     exchange.barrier("both have heard it");
     if (exchange.rank() == 1) member.go();
     if (exchange.rank() == 0) {
-      EXPECT_EQ(member.fate(1, Fate::here, 5s), Fate::ended);
+      EXPECT_EQ(member.peer_state(1, PeerState::reachable, 5s), PeerState::ended);
     }
     exchange.barrier("one has seen it");
     EXPECT_FALSE(member.has_lost());
@@ -113,7 +113,7 @@ TEST(TcpFates, MembersWithoutConnectionMayLive) {
   constexpr int descriptors_looked_at = 4096;
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 63, 1s);
-    member.transport().tell(1 - exchange.rank(), to_bytes("here"));
+    member.transport().send_control(1 - exchange.rank(), to_bytes("here"));
     EXPECT_EQ(heard(member.transport()), text(1 - exchange.rank(), " here"));
     exchange.barrier("both have heard it");
     for (int socket = 3; exchange.rank() == 0 && socket < descriptors_looked_at; ++socket) {
@@ -123,8 +123,8 @@ TEST(TcpFates, MembersWithoutConnectionMayLive) {
       if (std::string_view(::inet_ntoa(name.sin_addr)) == "127.0.0.64") ::shutdown(socket, SHUT_RDWR);
     }
     exchange.barrier("it is broken");
-    EXPECT_EQ(member.fate(1 - exchange.rank(), Fate::here, 500ms), Fate::here);
-    EXPECT_EQ(member.fate(1 - exchange.rank(), Fate::here, 5s), Fate::silent);
+    EXPECT_EQ(member.peer_state(1 - exchange.rank(), PeerState::reachable, 500ms), PeerState::reachable);
+    EXPECT_EQ(member.peer_state(1 - exchange.rank(), PeerState::reachable, 5s), PeerState::silent);
     EXPECT_TRUE(member.has_lost());
     exchange.barrier("both have seen it");
   });
@@ -147,7 +147,7 @@ TEST(TcpFates, AResetDoesNotMeanThatARankHasEnded) {
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 67);
     const int other = 1 - exchange.rank();
-    member.transport().tell(other, to_bytes("here"));
+    member.transport().send_control(other, to_bytes("here"));
     EXPECT_EQ(heard(member.transport()), text(other, " here"));
     exchange.barrier("both have heard it");
     if (exchange.rank() == 0) reset_connections_to("127.0.0.68");
@@ -197,10 +197,10 @@ TEST(TcpFates, KilledProcessesHaveEnded) {
       return;
     }
     Member member(exchange, 65);
-    member.transport().tell(1, to_bytes("are you there"));
-    EXPECT_EQ(member.fate(1, Fate::here, 300ms), Fate::here);
+    member.transport().send_control(1, to_bytes("are you there"));
+    EXPECT_EQ(member.peer_state(1, PeerState::reachable, 300ms), PeerState::reachable);
     exchange.barrier("it is called");
-    EXPECT_EQ(member.fate(1, Fate::here, 5s), Fate::ended);
+    EXPECT_EQ(member.peer_state(1, PeerState::reachable, 5s), PeerState::ended);
     EXPECT_TRUE(member.has_lost());
     exchange.barrier("the other one has seen it");
   });
@@ -210,7 +210,7 @@ TEST(TcpFates, SurvivorsMeetWithoutMessages) {
   test::on_threads(4, [](Exchange& exchange) {
     Member member(exchange, 71);
     Transport& old = member.transport();
-    if (exchange.rank() == 3) old.tell(0, to_bytes("of the old one"));
+    if (exchange.rank() == 3) old.send_control(0, to_bytes("of the old one"));
     if (exchange.rank() == 0) {
       EXPECT_EQ(heard(old), "3 of the old one");
     }
@@ -221,8 +221,8 @@ TEST(TcpFates, SurvivorsMeetWithoutMessages) {
       const auto other = old.regroup(members, 8);
       ASSERT_EQ(one->size(), 3);
       ASSERT_EQ(members[static_cast<std::size_t>(one->rank())], exchange.rank());
-      other->tell((one->rank() + 1) % 3, to_bytes("eight"));
-      one->tell((one->rank() + 1) % 3, to_bytes("seven"));
+      other->send_control((one->rank() + 1) % 3, to_bytes("eight"));
+      one->send_control((one->rank() + 1) % 3, to_bytes("seven"));
       EXPECT_EQ(heard(*one), text((one->rank() + 2) % 3, " seven"));
       EXPECT_EQ(heard(*other), text((one->rank() + 2) % 3, " eight"));
       int mine = exchange.rank();

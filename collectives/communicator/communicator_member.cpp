@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a member's end of a communicator together with the other members, and closes it.
-#include "collectives/communicator/membership.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 
 #include <algorithm>
 #include <array>
@@ -48,17 +48,17 @@ class CreationGuard {
 
 }  // namespace
 
-Membership::Membership(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
-                       std::vector<int> ranks, const TransportMaker& maker, CommunicatorOptions options,
-                       node::MemoryLineage lineage, bool has_gpus)
+CommunicatorMember::CommunicatorMember(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
+                                       std::vector<int> ranks, const TransportMaker& maker, CommunicatorOptions options,
+                                       node::MemoryLineage lineage, bool has_gpus)
     : options_(std::move(options)), exchange_(std::move(exchange)), topology_(std::move(topology)) {
   CreationGuard guard(*exchange_);
   make_engine(std::move(ranks), maker, std::move(lineage), has_gpus);
   guard.done();
 }
 
-void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker, node::MemoryLineage lineage,
-                             bool has_gpus) {
+void CommunicatorMember::make_engine(std::vector<int> ranks, const TransportMaker& maker, node::MemoryLineage lineage,
+                                     bool has_gpus) {
   auto room = room_for(*exchange_, *topology_, ranks, options_, std::move(lineage));
   NodeRoom node_room = node_room_for(*exchange_, *topology_, ranks, options_);
   const auto me = static_cast<std::size_t>(rank());
@@ -68,7 +68,7 @@ void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker
                      .table = options_.table,
                      .table_name = options_.table_name,
                      .node_element = room ? node::RoomMemory::most_element(static_cast<int>(ranks.size())) : 0,
-                     .near_element = node_room.most_element});
+                     .split_node_element = node_room.most_element});
   auto transport = maker(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
   if (options_.checksums) transport = checked_transport(std::move(transport));
@@ -84,42 +84,42 @@ void Membership::make_engine(std::vector<int> ranks, const TransportMaker& maker
     all_have_gpus_ = all_have_gpus_ && theirs[0] == 1;
     if (member == 0) id = theirs[1];
   }
-  engine_ = std::make_unique<Engine<RealWorld>>(RealWorld(std::move(transport), waiter, std::move(room)),
-                                                EngineOptions{.patience = exchange_->patience(),
-                                                              .log = exchange_->log(),
-                                                              .name = options_.name,
-                                                              .progress_thread = options_.progress_thread,
-                                                              .id = id,
-                                                              .members = Members(topology_, std::move(ranks))});
+  engine_ = std::make_unique<Engine<RealPlatform>>(RealPlatform(std::move(transport), waiter, std::move(room)),
+                                                   EngineOptions{.wait_limits = exchange_->wait_limits(),
+                                                                 .log = exchange_->log(),
+                                                                 .name = options_.name,
+                                                                 .progress_thread = options_.progress_thread,
+                                                                 .id = id,
+                                                                 .members = Members(topology_, std::move(ranks))});
 }
 
-Membership::~Membership() = default;
+CommunicatorMember::~CommunicatorMember() = default;
 
-void Membership::set_timeout(Duration timeout) {
+void CommunicatorMember::set_timeout(Duration timeout) {
   if (timeout < Duration{})
     throw Error(Code::usage, text("a timeout of ", std::chrono::duration<double>(timeout).count(), " s"),
                 "give a positive time, or zero for none");
   options_.timeout = timeout;
 }
 
-void Membership::refuse(const Error& error) noexcept {
+void CommunicatorMember::refuse(const Error& error) noexcept {
   if (!is_closed_) engine_->refuse(error);
 }
 
-void Membership::refuse_closed() const {
-  throw Error(Code::poisoned, text("communicator \"", options_.name, "\" was destroyed"),
+void CommunicatorMember::refuse_closed() const {
+  throw Error(Code::already_failed, text("communicator \"", options_.name, "\" was destroyed"),
               "keep the communicator until its last request has been waited for");
 }
 
 // Ends the process by the error's exit code if a session handles it, because the call's memory would be gone.
-void Membership::refuse_end_inside() const {
+void CommunicatorMember::refuse_end_inside() const {
   throw Error(Code::usage,
               text("communicator \"", options_.name,
                    "\" was destroyed inside one of its own calls: by the user's reduction, or by another thread"),
               "destroy a communicator after its calls have returned");
 }
 
-void Membership::close(const std::function<void()>& end, const std::function<void()>& keep) noexcept {
+void CommunicatorMember::close(const std::function<void()>& end, const std::function<void()>& keep) noexcept {
   const CancellationDeferred deferred;
   if (is_closed_) return;
   if (engine_->is_occupied()) refuse_end_inside();

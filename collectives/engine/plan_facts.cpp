@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the values that all calls of one plan share.
-#include "collectives/engine/plan_cache.hpp"
+#include "collectives/engine/plan_facts.hpp"
 
 #include <algorithm>
 
@@ -18,8 +18,8 @@ std::size_t most_messages(const Plan& plan) {
 
 }  // namespace
 
-PlanEntry& PlanCache::prepare(const std::shared_ptr<const Plan>& plan) {
-  PlanEntry& entry = entry_of(plan);
+PlanFacts& PlanFactsTable::prepare(const std::shared_ptr<const Plan>& plan) {
+  PlanFacts& entry = entry_of(plan);
   if (entry.plan != plan) {
     entry.agreed = 0;
     entry.plan = plan;

@@ -9,7 +9,7 @@
 
 #include "collectives/communicator/communicator_options.hpp"
 #include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_world.hpp"
+#include "collectives/engine/real_platform.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "collectives/origin.hpp"
 #include "topology/base/error.hpp"
@@ -24,15 +24,16 @@ namespace detail {
 
 // Owns the exchange, the engine and the planner of one member. It tells the other members of this one's failures.
 // ExclusiveUse admits one thread at a time.
-class Membership {
+class CommunicatorMember {
  public:
   // Makes this member's part of a communicator; all members call it. `ranks` are the members' ranks in `topology`, and
   // `has_gpus` tells if this member could run calls on GPUs. Throws Error internal if `maker` returns null.
-  Membership(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
-             const TransportMaker& maker, CommunicatorOptions options, node::MemoryLineage lineage, bool has_gpus);
-  Membership(const Membership&) = delete;
-  Membership& operator=(const Membership&) = delete;
-  ~Membership();
+  CommunicatorMember(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
+                     std::vector<int> ranks, const TransportMaker& maker, CommunicatorOptions options,
+                     node::MemoryLineage lineage, bool has_gpus);
+  CommunicatorMember(const CommunicatorMember&) = delete;
+  CommunicatorMember& operator=(const CommunicatorMember&) = delete;
+  ~CommunicatorMember();
 
   int rank() const { return exchange_->rank(); }
   int size() const { return exchange_->size(); }
@@ -45,7 +46,7 @@ class Membership {
 
   Exchange& exchange() const { return *exchange_; }
   // Returns the engine, which is gone after close().
-  Engine<RealWorld>& engine() const { return *engine_; }
+  Engine<RealPlatform>& engine() const { return *engine_; }
   // Returns the planner, whose group holds the members' ranks in the topology.
   Planner& planner() const { return *planner_; }
 
@@ -85,7 +86,7 @@ class Membership {
   std::shared_ptr<const Topology> topology_;
   bool all_have_gpus_ = true;
   std::unique_ptr<Planner> planner_;
-  std::unique_ptr<Engine<RealWorld>> engine_;
+  std::unique_ptr<Engine<RealPlatform>> engine_;
   std::function<void()> after_failure_;
   std::atomic<const Origin*> user_ = nullptr;  // Points to the place of the call inside; null if none is.
   bool is_closed_ = false;

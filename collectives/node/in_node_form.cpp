@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the phases of steps.
-#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/in_node_form.hpp"
 
 namespace lockstep::node {
 
-bool ExchangeForm::advance(PollLimits& looks) {
+bool InNodeForm::advance(PollLimits& poll_limits) {
   bool moved = false;
   while (phase_ != FormPhase::done) {
     if (phase_ == FormPhase::filling) {
@@ -15,7 +15,7 @@ bool ExchangeForm::advance(PollLimits& looks) {
       publish();
       after_publishing();
     } else if (phase_ == FormPhase::collecting) {
-      if (!has_collected(looks)) {
+      if (!has_collected(poll_limits)) {
         while_waiting();
         return moved;
       }
@@ -29,24 +29,24 @@ bool ExchangeForm::advance(PollLimits& looks) {
   return moved;
 }
 
-IndexSet ExchangeForm::missing() const {
+IndexSet InNodeForm::missing() const {
   IndexSet all;
   const StepRing& ring = call_->room->ring();
   for (int member = 0; member < call_->members(); ++member) {
     if (member == call_->me()) continue;
-    const bool late =
-        phase_ == FormPhase::collecting && needs(member) && !ring.is_there(member, at_step(step_), call_->call_tag);
+    const bool late = phase_ == FormPhase::collecting && needs(member) &&
+                      !ring.has_published_in(member, at_step(step_), call_->call_tag);
     const bool slow = phase_ == FormPhase::filling && ring.is_behind(member, storage_);
     if (late || slow) all.insert(member);
   }
   return all;
 }
 
-IndexSet ExchangeForm::in_another() const {
+IndexSet InNodeForm::in_other_call() const {
   IndexSet all;
   const StepRing& ring = call_->room->ring();
   for (int member = 0; phase_ == FormPhase::collecting && member < call_->members(); ++member) {
-    if (needs(member) && ring.is_in_another(member, at_step(step_), call_->call_tag)) all.insert(member);
+    if (needs(member) && ring.has_published_in_other_call(member, at_step(step_), call_->call_tag)) all.insert(member);
   }
   return all;
 }

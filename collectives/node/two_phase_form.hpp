@@ -10,7 +10,7 @@
 namespace lockstep::node {
 
 // Runs calls in this form.
-class HalvesForm final : public SlotForm {
+class TwoPhaseForm final : public SlotForm {
  public:
   void begin(CallContext& call, SlotCopies* copies);
 

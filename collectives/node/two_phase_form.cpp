@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs calls in the form `halves`.
-#include "collectives/node/halves_form.hpp"
+#include "collectives/node/two_phase_form.hpp"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace lockstep::node {
 
-void HalvesForm::begin(CallContext& call, SlotCopies* copies) {
+void TwoPhaseForm::begin(CallContext& call, SlotCopies* copies) {
   begin_parts(call, copies);
   set_needs(InputNeed::all);
   set_storage(StepStorage::slot);
@@ -22,7 +22,7 @@ void HalvesForm::begin(CallContext& call, SlotCopies* copies) {
   block_.resize(block_bytes + element + cache_line);
 }
 
-bool HalvesForm::fill() {
+bool TwoPhaseForm::fill() {
   if (download() != nullptr) begin_download(step());  // the last segment is combined meanwhile
   if (step() >= 1) combine_share(step() - 1);
   if (step() == parts() || download() != nullptr) return true;
@@ -34,31 +34,31 @@ bool HalvesForm::fill() {
   return true;
 }
 
-void HalvesForm::copy_down(std::size_t step, SlotDownload& download) {
+void TwoPhaseForm::copy_down(std::size_t step, SlotDownload& download) {
   if (step >= parts()) return;
   const ByteRange part = of_part(call().common(), step);
   if (part.bytes > 0) download.copy(my_next(), part.offset, part.bytes);
 }
 
-void HalvesForm::after_publishing() {
+void TwoPhaseForm::after_publishing() {
   begin_next_download();
   if (step() >= 2) read_shares(step() - 2);
   mark_uploads();
 }
 
-void HalvesForm::end_step() {
-  if (goes_on()) return;
+void TwoPhaseForm::end_step() {
+  if (next_step()) return;
   read_shares(parts() - 1);
   mark_uploads();
   end_form();
 }
 
-void HalvesForm::combine_share(std::size_t part) {
+void TwoPhaseForm::combine_share(std::size_t part) {
   const CallContext& all = call();
   const ByteRange own = share(part, all.me());
   const std::size_t before = of_part(all.common(), part).offset + own.offset;
   std::byte* const result = my_next() + region_;
-  const bool past = all.room->write_strategy().goes_past(own.bytes, all.tuning.slow_from);
+  const bool past = all.room->write_strategy().bypasses_caches(own.bytes, all.tuning.slow_write_from);
   const std::size_t block = std::max<std::size_t>(1, block_bytes / all.element()) * all.element();
   for (std::size_t at = 0; at < own.bytes; at += block) {
     const std::size_t bytes = std::min(block, own.bytes - at);
@@ -73,7 +73,7 @@ void HalvesForm::combine_share(std::size_t part) {
   }
 }
 
-void HalvesForm::read_shares(std::size_t part) {
+void TwoPhaseForm::read_shares(std::size_t part) {
   const CallContext& all = call();
   if (!all.receives) return;
   const std::size_t before = of_part(all.common(), part).offset;

@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "collectives/node/exchange_form.hpp"
+#include "collectives/node/in_node_form.hpp"
 
 namespace lockstep::node {
 
@@ -22,9 +22,9 @@ inline void copy_small(std::byte* to, const std::byte* from, std::size_t bytes) 
 }
 
 // Runs such calls. Programs repeat them most often, so repeat() has no virtual call and no loop over phases.
-class SmallSum final : public ExchangeForm {
+class SmallAllReduceForm final : public InNodeForm {
  public:
-  // True if this member can do the call in this form. Others may do it as a SingleForm, which uses lines as well.
+  // True if this member can do the call in this form. Others may do it as a OnePhaseForm, which uses lines as well.
   static bool fits(const CallContext& call) {
     // A user's function may need better alignment than a place beside a number has.
     return call.collective() == Collective::all_reduce && call.common().bytes <= Line::room &&
@@ -32,20 +32,20 @@ class SmallSum final : public ExchangeForm {
   }
   void begin(CallContext& call) {
     bytes_ = call.common().bytes;
-    is_combined_by_last_ = bytes_ < call.tuning.alone_from && call.members() > 1;
+    is_combined_by_last_ = bytes_ < call.tuning.each_combines_from && call.members() > 1;
     set_needs(InputNeed::all);
     begin_steps(call, call.room->ring().last() + 1, 0);
   }
   // Runs the call once more with the context's new values. Returns true if it is done.
-  bool repeat(PollLimits& looks) {
+  bool repeat(PollLimits& poll_limits) {
     Room& room = *call().room;
     begin_steps(call(), room.ring().last() + 1, 0);
     if (!room.ring().is_free(StepStorage::line)) return false;
     copy_small(room.ring().my_next_line().payload, call().input, bytes_);
     publish();
     if (is_combined_by_last_ && room.results().arrives_last(first())) combine_for_all();
-    if (!SmallSum::has_collected(looks)) return false;
-    SmallSum::end_step();
+    if (!SmallAllReduceForm::has_collected(poll_limits)) return false;
+    SmallAllReduceForm::end_step();
     return true;
   }
   IndexSet missing() const override;
@@ -58,7 +58,7 @@ class SmallSum final : public ExchangeForm {
   void after_publishing() override {
     if (is_combined_by_last_ && call().room->results().arrives_last(first())) combine_for_all();
   }
-  bool has_collected(PollLimits& looks) override;
+  bool has_collected(PollLimits& poll_limits) override;
   void end_step() override {
     const CallContext& all = call();
     if (is_combined_by_last_) {
@@ -69,7 +69,7 @@ class SmallSum final : public ExchangeForm {
       all.sources[all.me()] = all.input;
       all.combiner->combine(all.output, all.sources, all.members(), all.spec().count);
     }
-    goes_on();
+    next_step();
     set_phase(FormPhase::done);
   }
   void combine_for_all();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Declares the interface of the forms of exchange among members of a room, and the sequence of steps that all of them
+// Declares the interface of the forms in which members of a room run a call, and the sequence of steps that all of them
 // have. In a step a member fills a line or slot with data, publishes the step, and collects the steps of the members
 // that it needs.
 #pragma once
@@ -11,22 +11,22 @@
 
 namespace lockstep::node {
 
-// Limits how long advance() looks for a missing step: first `at_once` looks in a row, then `yielding` looks, each after
+// Limits how long advance() looks for a missing step: first `spins` looks in a row, then `yields` looks, each after
 // a yield to other threads.
 struct PollLimits {
-  unsigned at_once = 0;
-  unsigned yielding = 0;
+  unsigned spins = 0;
+  unsigned yields = 0;
 };
 
 // Looks until `there` is true or no look is left.
 template <class There>
-bool look(PollLimits& looks, There&& there) {
+bool poll(PollLimits& poll_limits, There&& there) {
   while (!there()) {
-    if (looks.at_once > 0) {
-      --looks.at_once;
+    if (poll_limits.spins > 0) {
+      --poll_limits.spins;
       relax();
-    } else if (looks.yielding > 0) {
-      --looks.yielding;
+    } else if (poll_limits.yields > 0) {
+      --poll_limits.yields;
       ::sched_yield();
     } else {
       return false;
@@ -36,24 +36,24 @@ bool look(PollLimits& looks, There&& there) {
 }
 
 // Selects the members that must have published their step before this one reads.
-enum class InputNeed : std::uint8_t { nobody, all, root, lower };
+enum class InputNeed : std::uint8_t { none, all, root, lower };
 
 // Runs one member's part of a call in one form. One object serves many calls, one after another. It owns no buffer of
 // the caller. No function blocks.
-class ExchangeForm {
+class InNodeForm {
  public:
-  ExchangeForm() = default;
-  virtual ~ExchangeForm() = default;
-  ExchangeForm(const ExchangeForm&) = delete;
-  ExchangeForm& operator=(const ExchangeForm&) = delete;
+  InNodeForm() = default;
+  virtual ~InNodeForm() = default;
+  InNodeForm(const InNodeForm&) = delete;
+  InNodeForm& operator=(const InNodeForm&) = delete;
 
   // Advances the form until it is done or waits longer than these looks. Returns true if anything moved.
-  bool advance(PollLimits& looks);
+  bool advance(PollLimits& poll_limits);
   bool is_done() const { return phase_ == FormPhase::done; }
   // Returns the members that this one waits for; empty if it waits for none.
   virtual IndexSet missing() const;
   // Returns those of them that have published this step in another call.
-  IndexSet in_another() const;
+  IndexSet in_other_call() const;
   // True if the form waits for copies between a GPU and the slots.
   virtual bool waits_for_copies() const { return false; }
   // Return the number of the current step from 0, and the number of steps that is known to be needed so far.
@@ -75,7 +75,7 @@ class ExchangeForm {
     call_ = &call;
     first_ = first;
     step_ = step;
-    seen_ = 0;
+    collected_ = 0;
     phase_ = FormPhase::filling;
   }
 
@@ -87,23 +87,24 @@ class ExchangeForm {
   virtual void after_publishing() {}
   virtual void while_waiting() {}
   // Looks for the steps of the members that this one needs. Returns true if all are there.
-  virtual bool has_collected(PollLimits& looks) { return has_all(looks); }
+  virtual bool has_collected(PollLimits& poll_limits) { return has_all_steps(poll_limits); }
   // Uses the collected data, and sets the phase that follows.
   virtual void end_step() = 0;
   // True if nothing is under way on a GPU any more.
   virtual bool has_ended() { return true; }
 
-  bool has_all(PollLimits& looks) {
+  bool has_all_steps(PollLimits& poll_limits) {
     Room& room = *call_->room;
-    for (; seen_ < room.size(); ++seen_) {
-      if (needs(seen_) && !look(looks, [&] { return room.ring().is_there(seen_, at_step(step_), call_->call_tag); }))
+    for (; collected_ < room.size(); ++collected_) {
+      if (needs(collected_) &&
+          !poll(poll_limits, [&] { return room.ring().has_published_in(collected_, at_step(step_), call_->call_tag); }))
         return false;
     }
-    if (needs_ == InputNeed::all) room.ring().all_reached(at_step(step_));
+    if (needs_ == InputNeed::all) room.ring().note_reached_by_all(at_step(step_));
     return true;
   }
   // Goes to the next step. Returns false if there is none.
-  bool goes_on() {
+  bool next_step() {
     phase_ = FormPhase::filling;
     return ++step_ < steps_;
   }
@@ -119,7 +120,7 @@ class ExchangeForm {
   void publish() {
     call_->room->ring().publish(call_->call_tag);
     phase_ = FormPhase::collecting;
-    seen_ = 0;
+    collected_ = 0;
   }
 
  private:
@@ -134,7 +135,7 @@ class ExchangeForm {
   StepNumber first_ = 0;  // the room's number for step 0 of this call
   std::size_t step_ = 0;
   std::size_t steps_ = 1;
-  int seen_ = 0;  // members that were seen in this step
+  int collected_ = 0;  // members that were seen in this step
   FormPhase phase_ = FormPhase::done;
   InputNeed needs_ = InputNeed::all;
   StepStorage storage_ = StepStorage::line;  // of the steps' data
