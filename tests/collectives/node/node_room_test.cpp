@@ -38,8 +38,7 @@ TEST(ProcessMemoryReader, AProcessIsKnownByItsLandmarkAndNotByItsNumber) {
   EXPECT_FALSE(node::is_readable(here));
 }
 
-// More than the system reads at once, and memory that ends.
-// Where the kernel keeps the time for this process: it reads there, and gives it to nobody else.
+// Returns the pages in which the kernel keeps the time for this process. It shares them with no other process.
 const void* pages_of_the_kernel() {
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
