@@ -51,7 +51,7 @@ std::shared_ptr<CommunicatorCore> CommunicatorFactory::split(int colour, int key
 }
 
 std::shared_ptr<CommunicatorCore> CommunicatorFactory::split_inside(int colour, int key, CommunicatorOptions options) {
-  const node::Room* const room = room_of_all();
+  node::Room* const room = room_of_all();
   const bool has_memory = room != nullptr && room->buffers().registry().lineage_for({}).has_memory;
   const std::array<int, 3> mine = {member_.rank(), member_.planner().group().rank(member_.rank()), has_memory ? 1 : 0};
   auto part = member_.exchange().split(colour, key);

@@ -77,7 +77,7 @@ void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* orde
 BufferAddress AddressForm::address_of(const void* data, std::size_t bytes, int device,
                                       gpu::IpcMemoryHandle& handle) const {
   if (device >= 0 && call().room->gpus().shared() != nullptr)
-    return call().room->gpus().shared()->show(data, device, handle);
+    return call().room->gpus().shared()->export_address(data, device, handle);
   BufferAddress address = call().room->buffers().find(data, bytes, reads_processes_);
   address.device = device;
   return address;

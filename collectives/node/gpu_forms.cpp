@@ -148,7 +148,7 @@ void MappingTest::end_trying() {
 void MappingTest::end_measuring() {
   gpu::DeviceCosts costs;
   std::memcpy(&costs, call().room->ring().line(0, at_step(step())).payload, sizeof costs);
-  call().room->gpus().shared()->agreement().conclude(costs);
+  call().room->gpus().shared()->agreement().set_costs(costs);
   end_test();
 }
 

@@ -11,18 +11,19 @@ namespace lockstep::node {
 
 MemberGpus::~MemberGpus() {
   if (events_ != nullptr) give_back_events();
-  memory_.header_of(memory_.index()).left.store(1, std::memory_order_release);
+  memory_.header_of(memory_.index()).has_left.store(1, std::memory_order_release);
 }
 
 // The events are free once all members have queued their waits, have left, or have died.
 void MemberGpus::give_back_events() noexcept {
   try {
     const auto is_done_with = [memory = memory_, reader = reader_, step = ordered_,
-                               could_be_behind = has_ordered_ && !are_shown_, are_known = has_ordered_ || are_shown_] {
+                               could_be_behind = has_ordered_ && !are_events_shared_,
+                               are_known = has_ordered_ || are_events_shared_] {
       for (int member = 0; are_known && member < memory.size(); ++member) {
         const RoomMemberHeader& theirs = memory.header_of(member);
-        const bool is_behind = could_be_behind && reaches(theirs.behind.load(std::memory_order_acquire), step);
-        if (member != memory.index() && !is_behind && theirs.left.load(std::memory_order_acquire) == 0 &&
+        const bool is_behind = could_be_behind && reaches(theirs.waits_queued_to.load(std::memory_order_acquire), step);
+        if (member != memory.index() && !is_behind && theirs.has_left.load(std::memory_order_acquire) == 0 &&
             !reader.is_gone(member))
           return false;
       }
@@ -48,8 +49,8 @@ GpuEvents& MemberGpus::events() {
 void MemberGpus::note_queued_waits(StepNumber step) {
   ordered_ = step;
   has_ordered_ = true;
-  are_shown_ = false;
-  memory_.header_of(memory_.index()).behind.store(step, std::memory_order_release);
+  are_events_shared_ = false;
+  memory_.header_of(memory_.index()).waits_queued_to.store(step, std::memory_order_release);
 }
 
 void MemberGpus::release_waits_for_dead() {

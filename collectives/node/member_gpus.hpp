@@ -35,7 +35,7 @@ class MemberGpus {
   GpuEvents& events();
   // Records if other members may wait for this one's events. They may until note_queued_waits(), or until all do
   // without.
-  void set_events_shared(bool are_shown) { are_shown_ = are_shown; }
+  void set_events_shared(bool are_shared) { are_events_shared_ = are_shared; }
   // Records that this member has queued its waits for the others' events of its last step, which is `step`.
   void note_queued_waits(StepNumber step);
   // True if work that ends in this member's events may still be under way; events that are kept may be for ever.
@@ -57,7 +57,7 @@ class MemberGpus {
   std::unique_ptr<GpuEvents> events_;
   StepNumber ordered_ = 0;  // the last step with events, if has_ordered_
   bool has_ordered_ = false;
-  bool are_shown_ = false;
+  bool are_events_shared_ = false;
 };
 
 }  // namespace lockstep::node

@@ -72,7 +72,7 @@ void UntrustedConnections::add(Socket socket) {
   if (silent_.size() + waiting_.size() + speaking_.size() > most_strangers()) drop_one();
 }
 
-void UntrustedConnections::look_at(int descriptor, std::uint32_t events) {
+void UntrustedConnections::handle_event(int descriptor, std::uint32_t events) {
   if (const auto found = connections_.find(descriptor); found != connections_.end()) check(found->second, events);
 }
 

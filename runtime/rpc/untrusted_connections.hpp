@@ -30,7 +30,7 @@ class UntrustedConnections {
   bool serves_any() const { return served_ > 0; }
   void add(Socket socket);
   // Handles events of a descriptor; does nothing if it belongs to none of the connections.
-  void look_at(int descriptor, std::uint32_t events);
+  void handle_event(int descriptor, std::uint32_t events);
   // Appends duplicates of the descriptors that gRPC gets now. Returns false if the system lacks descriptors.
   bool admit(std::vector<int>& admitted);
   // Makes room for another connection, if there is one to drop.
