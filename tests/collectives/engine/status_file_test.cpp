@@ -63,7 +63,7 @@ TEST(StatusFile, ReadsBackItsCalls) {
   page->finish(1);
   page->begin(2, meeting, {"a/very/long/way/to/a/file/whose/name/does/not/fit/into/a/call/of/the/book/rows.cpp", 7},
               false);
-  page->exchanges = 5;
+  page->messages = 5;
   auto seen = seen_of("mine");
   EXPECT_EQ(seen.rank, 1);
   EXPECT_EQ(seen.size, 3);
