@@ -115,7 +115,7 @@ TEST(ClusterOfRanks, IsRefusedOnAllWhereOneCannotTellIt) {
   StrategyOptions options = named({{"worker", addresses(world().size())}}, Task{"worker", world().rank()});
   if (world().rank() == last) options.cluster_resolver = std::make_shared<Broken>();
   const std::string words = said(options);
-  EXPECT_NE(words.find(text("rank ", last, ", whose")), std::string::npos) << words;
+  EXPECT_NE(words.find(text("rank ", last, " (its cluster is from ")), std::string::npos) << words;
   EXPECT_NE(words.find("no such file"), std::string::npos) << words;
 }
 
