@@ -76,8 +76,8 @@ struct MemberLoad {
   double memory_bytes = 0;    // in the node's memory
   double leader_bytes = 0;    // in the node's memory, if a leader waits there for all before it sends
   double network_bytes = 0;   // in messages between nodes
-  double rack_bytes = 0;      // the part of far_bytes that leaves the rack
-  double flow_bytes = 0;      // the part of far_bytes in the largest message of each round
+  double rack_bytes = 0;      // the part of network_bytes that leaves the rack
+  double flow_bytes = 0;      // the part of network_bytes in the largest message of each round
   double combined_bytes = 0;  // reduced or copied by a core
 };
 

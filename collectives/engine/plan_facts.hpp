@@ -20,7 +20,8 @@ struct PlanFacts {
   Signature signature;
   std::uint64_t kind = 0;
   std::size_t most_messages = 0;
-  // Holds Agreement::forgotten() + 1 as of the members' agreement on this plan; 0 means that they have not agreed.
+  // Holds Agreement::times_forgotten() + 1 as of the members' agreement on this plan; 0 means that they have not
+  // agreed.
   std::uint64_t agreed = 0;
   // Points to the operation that repeats this plan. It stays here if another plan takes this entry.
   Operation* reserved_operation = nullptr;

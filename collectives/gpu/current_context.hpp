@@ -50,7 +50,7 @@ const char* find_all(FindEntry find, DriverFunctions& all);
 // Returns the process's driver calls, or null if the driver lacks any; missing_in_driver() then returns its name.
 const DriverFunctions* driver();
 const char* missing_in_driver();
-// Says why no GPU is usable, and how to mend that. `error` is the result of the runtime's first call; `missing` names a
+// Says why no GPU is usable, and the remedy. `error` is the result of the runtime's first call; `missing` names a
 // call that the driver lacks, or is null.
 std::string why_unfit(cudaError_t error, const char* missing);
 

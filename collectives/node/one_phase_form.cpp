@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs calls in the form `single`.
+// Runs calls in one phase.
 #include "collectives/node/one_phase_form.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the form `single`: every member writes its data to its line, page or slot, and each member reads from
-// there. Small data take one step. If that was measured to be faster, as among members that share cores, the last
+// Implements the form with one phase: every member writes its data to its line, page or slot, and each member reads
+// from there. Small data take one step. If that was measured to be faster, as among members that share cores, the last
 // member to arrive combines for all.
 #pragma once
 

@@ -24,9 +24,9 @@ inline constexpr std::size_t never = std::size_t{1} << 40U;
 // Holds the thresholds. A name that ends in `_from` is the smallest size at which the other way is taken. docs/node.md
 // tells how each one is measured.
 struct Tuning {
-  std::size_t two_phase_from = 0;     // bytes of an all_reduce or reduce, which then uses halves
-  std::size_t segment = 0;            // bytes of a segment of halves
-  std::size_t step = 0;               // bytes of a step of single
+  std::size_t two_phase_from = 0;     // bytes of an all_reduce or reduce, which is then done by TwoPhaseForm
+  std::size_t segment = 0;            // bytes of a segment in TwoPhaseForm
+  std::size_t step = 0;               // bytes of a step in OnePhaseForm
   std::size_t flow_from = 0;          // bytes: the smallest part of a broadcast or scatter that gets a step of its own
   std::size_t spread_from = 0;        // bytes of a step, which then rotates within the slot
   std::size_t stream_from = 0;        // bytes of a reduced output, which is then written past the caches

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs calls in the form `halves`.
+// Runs calls in two phases: members combine their shares of a segment, and then read all shares.
 #include "collectives/node/two_phase_form.hpp"
 
 #include <algorithm>

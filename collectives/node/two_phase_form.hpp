@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements the form `halves`, for large all_reduces and reduces: a member combines its share of a segment from all
-// slots, and all read the shares. While one segment is combined, the next one is published and the last one is read.
+// Implements the form for large all_reduces and reduces: a member combines its share of a segment from all slots, and
+// all read the shares. While one segment is combined, the next one is published and the last one is read.
 #pragma once
 
 #include <vector>

@@ -85,7 +85,7 @@ struct ListeningAddress {
 };
 std::string to_text(const ListeningAddress& place);  // "10.0.0.1:4711"
 
-// Holds both listening sockets of a process, for other hosts (far) and for its own (near).
+// Holds both listening sockets of a process: `inet` for other hosts, and `unix_domain` for its own.
 struct ListeningSockets {
   ListeningAddress place;
   Descriptor inet;

@@ -128,7 +128,7 @@ TEST(Simulation, StoppedMembersAreWaitedFor) {
     EXPECT_EQ(end.kind, Kind::well);
     EXPECT_GT(end.at, std::chrono::milliseconds(1500));
   }
-  scenario.faults[0] = parse_fault("2@2:stops:20s");  // longer than patience
+  scenario.faults[0] = parse_fault("2@2:stops:20s");  // longer than the wait limit
   all = simulate(scenario);
   EXPECT_EQ(all.wrong, "");
   EXPECT_EQ(all.ends[0].kind, Kind::failed);

@@ -3,8 +3,8 @@
 //   schema "lockstep-doctor", version 1, lockstep {version, commit}, verdict and exit, strict
 //   checks   [{name, looks_at, grade, summary}]            one for each check, in the order of the text
 //   findings [{check, grade, what, ranks "0-7,9", hosts [...], why, fix}]
-//   facts    {ranks, mpi, cuda, nodes [{host, ranks, cores, gpus, measured_mbit_per_s, nics [{name, mbit_per_s,
-//   addresses}]}], remarks}
+//   facts    {ranks, mpi, cuda, remarks, nodes [{host, ranks, cores, gpus, measured_mbit_per_s, nics}]}
+//   nics     [{name, mbit_per_s, addresses}]
 // measured_mbit_per_s arrived from another machine; 0: not measured. A grade is "ok", "note", "slow" or "broken".
 // Within a version fields are added, never changed.
 #pragma once
@@ -26,7 +26,7 @@ std::string report_json(const JobView& view, const Diagnosis& diagnosis, bool st
 
 // Returns the table of LOCKSTEP_ variables and warnings about unknown ones. Lines have at most `width` columns, unless
 // a single word is longer. The JSON is {schema "lockstep-settings", version 1, settings [{name, value, from, default,
-// allowed, meaning}], warnings}.
+// allowed, agree, meaning}], warnings}.
 std::string settings_text(const Settings& settings, std::size_t width);
 std::string settings_json(const Settings& settings);
 

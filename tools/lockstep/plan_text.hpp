@@ -5,11 +5,12 @@
 //   schema             1; a higher number means that a field changed its meaning
 //   collective, type, op, order, root, count, bytes     the request; null if it has no meaning
 //   members, nodes, members_per_core, node_link (the longest way in a node), network_bytes_per_us, network_known
-//   algorithm, why, segments, segment (elements), depth (segments in flight), scratch (elements), choice (hexadecimal)
-//   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, terms_us, chosen; or
-//   name,
-//                      why_not. terms_us has the terms of predicted_us: rounds, network, node, combine, overlap
-//   schedule           only with --schedule: index, rounds [{times, sends, receives, locals}] in the words of the text
+//   algorithm, why, wire, segments, segment (elements), depth (segments in flight), scratch (elements)
+//   choice             a number that tells plans apart, hexadecimal
+//   candidates         [ ] name, piece (elements, 0: whole), rounds, sent_bytes, predicted_us, terms_us, chosen;
+//                      or name, why_not
+//   terms_us           the terms of predicted_us: rounds, network, node, combine, overlap
+//   schedule           only with --schedule: index, rounds [{times, sends, receives, locals, node_steps}]
 #pragma once
 
 #include <memory>

@@ -9,7 +9,7 @@
 //                      gpus [{name, bus, numa, package}], gpu_links [[text]] row by row,
 //                      nics [{name, mbit_per_s, numa, package}]
 //   places             [ ] each once: machine, pus, cpu_quota, gpus (positions in the machine's lists)
-//   node_list          [ ] host, machine, members_per_core, gpu_ids, addresses [{nic, address}], ranks
+//   node_list          [ ] host, rack, machine, members_per_core, gpu_ids, addresses [{nic, address}], ranks
 //   member_list        [ ] by rank: rank, node, place, pid, index_in_node, closest_gpus, closest_nics
 //   order              ring, leaders (ranks), rails (lists of ranks)
 //   remarks            [ text ]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real engine under a fake clock: thousands of runs with members, messages and faults in an order drawn from a
-// seed. Every living member must end with the right result or with an error that names somebody, within its patience.
+// seed. Every living member must end with the right result or with an error that names a member, within its limits.
 // SIMULATION_SEED=n repeats one run and tells what happens; SIMULATION_RUNS=n sets how many there are.
 #include <gtest/gtest.h>
 
@@ -260,7 +260,7 @@ void judge(const Story& story, const Actor& actor, int rank, Tally& tally) {
       << actor.error();
 }
 
-// Steps of the clock grow while nothing happens, so that seconds of patience pass quickly.
+// Steps of the clock grow while nothing happens, so that waits of seconds pass quickly.
 void run_story(std::uint64_t seed, Tally& tally, bool aloud) {
   SimulatedNetwork network(2 + static_cast<int>(seed % 5), seed);
   const Story story = make_story(network, network.size());

@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// Gives leave to call MPI on a communicator that is private to us. With MPI_THREAD_SERIALIZED one thread of the process
-// has it at a time, for all communicators. With MPI_THREAD_MULTIPLE all threads may have it. Below that, only the
-// thread that started MPI gets it; others get Error thread_level.
+// Owns a private communicator, and decides which threads may call MPI on it. With MPI_THREAD_SERIALIZED one thread of
+// the process may do so at a time, for all communicators. With MPI_THREAD_MULTIPLE all threads may. Below that, only
+// the thread that started MPI may; others get Error thread_level.
 class MpiCommunicator {
  public:
   // Takes the communicator. Throws Error mpi.
@@ -30,13 +30,13 @@ class MpiCommunicator {
   int size() const { return size_; }
   const TagLayout& tags() const { return tags_; }
 
-  // Gives leave to send and receive data, and is held during the calls of MPI.
+  // Permits to send and receive data. A thread holds it during the calls of MPI.
   struct Access {
     std::unique_lock<std::mutex> alone;
     std::shared_lock<std::shared_mutex> together;
   };
   Access access();
-  // Gives leave for set-up messages, and guards their state. One thread has it at a time.
+  // Permits set-up messages, and guards their state. One thread holds it at a time.
   using Lock = std::unique_lock<std::mutex>;
   Lock enter();
   // Guards the same state, for callers that do not care if they may call MPI.
