@@ -58,7 +58,8 @@ std::vector<int> IntraNodeProver::meet(int index) {
   if (!have_all_come(at(index))) return {};
   const std::size_t all = at(index).node_steps->size();
   for (const int member : members) {
-    if (at(member).node_steps->size() != all) at(member).fail("does not as much in its node as the others there");
+    if (at(member).node_steps->size() != all)
+      at(member).fail("has another number of steps in its node than the others there");
   }
   for (std::size_t which = 0; which < all; ++which) run_step(members, which);
   std::size_t ended = 0;
@@ -80,7 +81,7 @@ std::vector<int> IntraNodeProver::meet(int index) {
 void IntraNodeProver::check_step(const MemberState& member, const IntraNodeStep& first, const IntraNodeStep& mine) {
   if (mine.collective != first.collective || mine.members != first.members || mine.root != first.root ||
       !(mine.blocks == first.blocks))
-    member.fail("does not the same in its node as the others there");
+    member.fail("has another step in its node than the others there");
   if (mine.to.count > 0 && mine.to.space == Space::input) member.fail("writes its input");
   for (const Slice& whole : {mine.from, mine.to}) {  // also where blocks are only a part of it
     if (whole.count > 0) static_cast<void>(member.locate(whole));
@@ -112,7 +113,7 @@ std::vector<IntraNodeProver::MemberInput> IntraNodeProver::given_to(const std::v
     if (cuts_from(node_step)) {
       const int own = static_cast<int>(taker);
       if (node_step.blocks.parts() != static_cast<int>(members.size()))
-        at(members[local]).fail("has not a block for each");
+        at(members[local]).fail("does not have a block for each member");
       if (node_step.blocks.count(own) > 0 && node_step.blocks.end(own) > slice.count)
         at(members[local]).fail("gives too little");
       slice = {slice.space, slice.offset + node_step.blocks.offset(own), node_step.blocks.count(own)};

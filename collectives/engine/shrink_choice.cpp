@@ -107,11 +107,10 @@ void ShrinkConsensus::give_up_if_stuck() {
       for (const int peer : member_states_.lost().members()) {
         if (!member_states_.has_ended(peer)) silent.insert(peer);
       }
-      return give_up(
-          Code::peer_failed,
-          text(title(), ": rank ", silent.to_string(), " are not reached, may live, and may continue without rank ",
-               all.to_string(), ", which are not more than half of ", member_states_.size(),
-               " -> restart the job, or check the link between the hosts"));
+      return give_up(Code::peer_failed, text(title(), ": rank ", silent.to_string(),
+                                             " cannot be reached, may live, and may continue without rank ",
+                                             all.to_string(), ", not more than half of ", member_states_.size(),
+                                             " -> restart the job, or check the link between the hosts"));
     }
   }
   if (timer_.is_late_by(static_cast<std::ptrdiff_t>(all.size()) + 4)) {

@@ -22,7 +22,7 @@
 namespace lockstep::status {
 
 // Identify the file. `layout` changes with every change of the structures below.
-inline constexpr std::string_view file_name = "lockstep-book";
+inline constexpr std::string_view file_name = "lockstep-status";
 inline constexpr std::uint64_t magic = 0x4b4f4f424c4b534c;
 inline constexpr std::uint32_t layout = 4;
 // Bound the communicators in the file, and the calls kept of each; both are guesses.

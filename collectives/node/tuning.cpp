@@ -96,7 +96,7 @@ std::string tuning_key(int members, bool one_process, bool crowded, double nanos
   return text(processor(), ", ", format_bytes(last_cache_size()), " cache, ", kernel_target(), ", ",
               std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)), " processors, ", members,
               one_process ? " threads" : " processes", crowded ? " sharing cores" : "", distance(nanoseconds),
-              ", version 11");
+              ", version 12");
 }
 
 std::string tuning_file(std::string_view key) {

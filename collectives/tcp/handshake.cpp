@@ -135,9 +135,9 @@ void Handshake::hear_proof() {
 }
 
 // Sends the verdict; the owner decides it after the caller is introduced.
-void Handshake::answer(bool output_blocks) {
-  takes_ = output_blocks;
-  const std::uint32_t verdict = output_blocks ? yes : no;
+void Handshake::answer(bool is_accepted) {
+  takes_ = is_accepted;
+  const std::uint32_t verdict = is_accepted ? yes : no;
   saying_ = bytes_of(HandshakeReply{verdict, proof("was called", verdict)});
   said_ = 0;
   state_ = HandshakeState::under_way;

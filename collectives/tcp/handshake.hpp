@@ -42,7 +42,7 @@ class Handshake {
   // Sends and receives as far as it goes without blocking, and returns the new state.
   HandshakeState advance();
   // Accepts or refuses the caller, in state `introduced`; advance() sends the answer.
-  void answer(bool output_blocks);
+  void answer(bool is_accepted);
 
   HandshakeState state() const { return state_; }
   // Returns the errno of a failure, or 0 if the other side has closed the connection. EPROTO means a wrong proof or

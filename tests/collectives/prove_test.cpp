@@ -310,7 +310,7 @@ TEST_F(NodeSteps, NeedTheSameMembersAndCalls) {
   const auto twice = [](Steps& all) { all.push_back(all[0]); };
   EXPECT_TRUE(is_refused_for_one(twice, "does not as much in its node"));
   const auto scan = [](Steps& all) { all[0].collective = Collective::scan; };
-  EXPECT_TRUE(is_refused_for_one(scan, "does not the same in its node"));
+  EXPECT_TRUE(is_refused_for_one(scan, "has another step in its node"));
   EXPECT_TRUE(is_refused(problem, {schedule(right), Schedule{}}, "waits for ever for the others of its node"));
   Schedule more = schedule(right);
   more.rounds[0].times = 2;
@@ -348,8 +348,8 @@ TEST_F(NodeSteps, CombineEachElementOnceAtItsPosition) {
 }
 
 TEST_F(NodeSteps, HaveABlockForEachMember) {
-  EXPECT_TRUE(
-      is_refused_for_both(blocks(Collective::reduce_scatter_v, Blocks::even(4, 1)), "has not a block for each"));
+  EXPECT_TRUE(is_refused_for_both(blocks(Collective::reduce_scatter_v, Blocks::even(4, 1)),
+                                  "does not have a block for each member"));
   const auto cut_short = [](Steps& all) {
     blocks(Collective::reduce_scatter_v, Blocks::even(2, 2))(all);
     all[0].from = input(0, 3);

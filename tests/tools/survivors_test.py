@@ -221,7 +221,7 @@ class SurvivingTasksOfNodes(SurvivingTasks):
             self.assertIn(f"rank {index} is rank {index} of 2 after", out)
         code, out, err = ended["worker", 2]
         self.assertEqual(code, PEER_DIED, out + err)
-        self.assertIn("rank 0-1 are not reached, may live, and may continue without rank 2", err)
+        self.assertIn("rank 0-1 cannot be reached, may live, and may continue without rank 2", err)
 
 
 cases.main(given.json)

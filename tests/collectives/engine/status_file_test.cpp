@@ -51,9 +51,10 @@ class OnePage {
 
 status::CommunicatorSnapshot seen_of(std::string_view name) {
   const auto process = status::read_process(::getpid());
-  if (!process) return {.name = "there is no book"};
+  if (!process) return {.name = "there is no status file"};
   const auto found = std::ranges::find(process->communicators, name, &status::CommunicatorSnapshot::name);
-  return found == process->communicators.end() ? status::CommunicatorSnapshot{.name = "there is no page"} : *found;
+  return found == process->communicators.end() ? status::CommunicatorSnapshot{.name = "there is no communicator"}
+                                               : *found;
 }
 
 TEST(StatusFile, ReadsBackItsCalls) {
@@ -61,7 +62,7 @@ TEST(StatusFile, ReadsBackItsCalls) {
   ASSERT_TRUE(page);
   page->begin(1, sums, {"train.cpp", 40}, false);
   page->finish(1);
-  page->begin(2, meeting, {"a/very/long/way/to/a/file/whose/name/does/not/fit/into/a/call/of/the/book/rows.cpp", 7},
+  page->begin(2, meeting, {"a/very/long/way/to/a/file/whose/name/does/not/fit/into/a/call/of/the/file/rows.cpp", 7},
               false);
   page->messages = 5;
   auto seen = seen_of("mine");
@@ -75,7 +76,7 @@ TEST(StatusFile, ReadsBackItsCalls) {
   ASSERT_EQ(seen.calls.size(), 2U);
   EXPECT_EQ(seen.calls[0], (status::CallSnapshot{1, "all_reduce of 8 f32, sum", "train.cpp:40"}));
   EXPECT_EQ(seen.calls[1].call, "barrier");
-  EXPECT_TRUE(seen.calls[1].place.ends_with("/of/the/book/rows.cpp:7")) << seen.calls[1].place;
+  EXPECT_TRUE(seen.calls[1].place.ends_with("/of/the/file/rows.cpp:7")) << seen.calls[1].place;
   page->waits.write("the others");
   page->waits_since_ns = 1;
   page->failure.write("LOCKSTEP-E014 they are late");
@@ -91,7 +92,7 @@ TEST(StatusFile, RanksThatCannotBeAreNotShown) {
   for (const auto& [rank, size] : {std::pair(-7, -5), std::pair(-1, 3), std::pair(3, 3), std::pair(0, INT_MAX)}) {
     OnePage page("impossible", rank, size);
     ASSERT_TRUE(page);
-    EXPECT_EQ(seen_of("impossible").name, "there is no page") << rank << " of " << size;
+    EXPECT_EQ(seen_of("impossible").name, "there is no communicator") << rank << " of " << size;
   }
 }
 
@@ -111,7 +112,7 @@ TEST(StatusFile, KeepsTheLastCallsAndForgetsThoseOfAnEarlierOwner) {
     EXPECT_EQ(seen.calls.front().number, 37U);
     EXPECT_EQ(seen.calls.back(), (status::CallSnapshot{100, "all_reduce of 8 f32, sum", "train.cpp:1"}));
   }
-  EXPECT_EQ(seen_of("earlier").name, "there is no page");
+  EXPECT_EQ(seen_of("earlier").name, "there is no communicator");
   OnePage page("later");
   EXPECT_EQ(seen_of("later").calls.size(), 0U);
 }
