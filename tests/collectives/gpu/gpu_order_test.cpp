@@ -282,7 +282,7 @@ TEST_F(GpuOrder, IsChosenByAllMembersAlike) {
     try {
       world.on(stream.get()).all_reduce(data, sum);
     } catch (const Error& error) {
-      EXPECT_PRED2(holds, error.what(), "captured");
+      EXPECT_PRED2(holds, error.what(), "under capture");
       ++refused;
     }
     gpus().take_captured(stream.get());
