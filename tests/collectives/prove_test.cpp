@@ -308,7 +308,7 @@ TEST_F(NodeSteps, NeedTheSameMembersAndCalls) {
   const auto alone = [](Steps& all) { all[0].members = {0}; };
   EXPECT_TRUE(is_refused_for_one(alone, "is not in its own node"));
   const auto twice = [](Steps& all) { all.push_back(all[0]); };
-  EXPECT_TRUE(is_refused_for_one(twice, "does not as much in its node"));
+  EXPECT_TRUE(is_refused_for_one(twice, "has another number of steps"));
   const auto scan = [](Steps& all) { all[0].collective = Collective::scan; };
   EXPECT_TRUE(is_refused_for_one(scan, "has another step in its node"));
   EXPECT_TRUE(is_refused(problem, {schedule(right), Schedule{}}, "waits for ever for the others of its node"));
