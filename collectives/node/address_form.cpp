@@ -125,8 +125,9 @@ AddressOutcome AddressForm::decide() {
   if (gpus != nullptr) gpus->queries().count_query(some_is_on_gpu, kind_of(all));
   if (are_found && (!reduces(all.collective()) || can_reduce_on_gpu())) {
     if (reduces(all.collective())) peers_->common_device = device_of(peers_->announced_by(all.spec().root).output);
-    const bool is_known = !peers_->is_mapped || (gpus->agreement().has_mapped() &&
-                                                 (!peers_->all_have_events() || gpus->agreement().has_tested_events()));
+    const bool is_known =
+        gpus == nullptr || !peers_->is_mapped ||
+        (gpus->agreement().has_mapped() && (!peers_->all_have_events() || gpus->agreement().has_tested_events()));
     return is_known ? AddressOutcome::direct : AddressOutcome::mapping_test;
   }
   if (gpus != nullptr && some_is_on_gpu) gpus->agreement().leave_untested();
