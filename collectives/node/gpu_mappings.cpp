@@ -14,8 +14,8 @@ GpuMappings::~GpuMappings() {
 }
 
 void GpuMappings::unmap_freed(bool is_in_stream) {
-  constexpr std::size_t most = 64;
-  if (unmap_later_.empty() || (is_in_stream && unmap_later_.size() < most)) return;
+  constexpr std::size_t max_delayed = 64;
+  if (unmap_later_.empty() || (is_in_stream && unmap_later_.size() < max_delayed)) return;
   if (events_ != nullptr && events_->is_working()) return;
   for (const Mapping& each : unmap_later_) unmap(each);
   unmap_later_.clear();
@@ -52,7 +52,7 @@ std::byte* GpuMappings::find(std::uint64_t process, const gpu::IpcMemoryHandle& 
     return known->here;
   }
   forget(process, handle);
-  if (mappings_.size() >= most_) {
+  if (mappings_.size() >= max_mappings_) {
     const auto oldest = std::ranges::min_element(mappings_, {}, &Mapping::used);
     unmap_later_.push_back(*oldest);
     mappings_.erase(oldest);

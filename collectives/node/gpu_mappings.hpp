@@ -15,7 +15,8 @@ namespace lockstep::node {
 class GpuMappings {
  public:
   // Keeps at most 64 mappings for each of that many processes; the least recently used one goes first.
-  GpuMappings(gpu::DeviceBackend& backend, std::size_t processes) : backend_(backend), most_(most_mapped * processes) {}
+  GpuMappings(gpu::DeviceBackend& backend, std::size_t processes)
+      : backend_(backend), max_mappings_(max_per_process * processes) {}
   ~GpuMappings();
   GpuMappings(const GpuMappings&) = delete;
   GpuMappings& operator=(const GpuMappings&) = delete;
@@ -35,7 +36,7 @@ class GpuMappings {
   void set_events(const GpuEvents& events) { events_ = &events; }
 
  private:
-  static constexpr std::size_t most_mapped = 64;
+  static constexpr std::size_t max_per_process = 64;
   // Is one mapped allocation of another process.
   struct Mapping {
     std::uint64_t process = 0;
@@ -50,7 +51,7 @@ class GpuMappings {
   Mapping map(const gpu::IpcMemoryHandle& handle, int device, int theirs);
 
   gpu::DeviceBackend& backend_;
-  std::size_t most_;
+  std::size_t max_mappings_;
   const GpuEvents* events_ = nullptr;
   std::vector<Mapping> mappings_;
   std::vector<Mapping> unmap_later_;

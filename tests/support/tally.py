@@ -28,8 +28,8 @@ def read_cases(folders):
     return cases
 
 
-def dearest(folder, count):
-    """The programs of a folder that used most of the processors, and the sum of all of them; None if no times are known."""
+def processor_time(folder, count):
+    """A line with the processor time of a folder, and its programs that used most; None if no times are known."""
     times = []
     for path in glob.glob(os.path.join(folder, "*.json")):
         with open(path, encoding="utf-8") as file:
@@ -129,7 +129,7 @@ def main():
     failed = [case for case in cases if case["result"] == "failed"]
     skipped = [case for case in cases if case["result"] == "skipped"]
     for folder in given.folders:
-        line = dearest(folder, 12)
+        line = processor_time(folder, 12)
         if line:
             print(line)
     reasons = {}

@@ -16,7 +16,7 @@ given = cases.arguments(__doc__)
 RESULTS = [("Good.one", "passed"), ("Good.many/0", "passed"), ("Good.many/1", "passed"), ("Bad.one", "failed"), ("Gpu.one", "skipped")]
 
 
-def tally(mission, results=RESULTS, *more):
+def tally(mission, results=RESULTS, *more, times=None):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "mission.toml")
         with open(path, "w", encoding="utf-8") as file:
@@ -24,7 +24,7 @@ def tally(mission, results=RESULTS, *more):
         listed = [{"name": name, "result": result, "message": ""} for name, result in results]
         os.mkdir(os.path.join(folder, "results"))
         with open(os.path.join(folder, "results", "x.json"), "w", encoding="utf-8") as file:
-            json.dump({"name": "x", "cases": listed}, file)
+            json.dump({"name": "x", "cases": listed, **(times or {})}, file)
         script = os.path.join(os.path.dirname(__file__), "tally.py")
         done = subprocess.run([sys.executable, script, "--mission", path, *more, os.path.join(folder, "results")],
                               capture_output=True, text=True, check=False)
@@ -76,6 +76,11 @@ class SecondRun(unittest.TestCase):
                            capture_output=True, check=True)
             done = subprocess.run([sys.executable, os.path.join(here, "tally.py"), results], capture_output=True, text=True, check=False)
             return done.stdout
+
+    def test_processor_time_of_a_folder_is_printed(self):
+        _, out = tally("", GOOD, times={"processor_seconds": 12.4, "seconds": 30.0})
+        self.assertIn("1 programs, 12 s of processors; most (and how long they ran): x 12 (30)", out)
+        self.assertNotIn("of processors", tally("", GOOD)[1], "results without times")
 
     def test_a_program_that_passes_alone_is_reported_with_its_first_output(self):
         out = self.stands({"late": "took 3 s of 2", "good": ""})
