@@ -143,7 +143,8 @@ TEST(Simulate, RefusesReadsOfUnsetElements) {
   const Schedule sends = begin().send(0, scratch(0, 4)).done();
   EXPECT_TRUE(
       is_refused(pair_reduce, {begin().receive(1, scratch(0, 4)).done(), sends}, "sends elements that nobody has set"));
-  EXPECT_TRUE(is_refused(pair_reduce, one_sends(begin().receive(1, scratch(0, 4)).done()), "leaves elements that nobody"));
+  const Schedule receives = begin().receive(1, scratch(0, 4)).done();
+  EXPECT_TRUE(is_refused(pair_reduce, one_sends(receives), "leaves elements that nobody"));
 }
 
 TEST(Simulate, AContributionCountsOnce) {
