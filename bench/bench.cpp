@@ -99,7 +99,7 @@ std::vector<Subject> rows_of(const BenchOptions& options, int members, std::vect
       Subject subject = each;
       subject.count = moves ? count_of(each.collective, each.type, size, members) : 0;
       if (moves && subject.count == 0) {
-        left_out.push_back(text(name_of(each.collective), " of ", size, " bytes"));
+        left_out.push_back(text(to_string(each.collective), " of ", size, " bytes"));
         continue;
       }
       if (subject.count == last) continue;
@@ -167,7 +167,7 @@ class RowMaker {
 
  private:
   void describe() {
-    row_.collective = name_of(subject_.collective);
+    row_.collective = to_string(subject_.collective);
     row_.bytes = bytes_of(subject_, world_.size());
     row_.count = subject_.collective == Collective::barrier ? 0 : subject_.count;
     row_.type = to_string(subject_.type);
@@ -195,17 +195,17 @@ class RowMaker {
   }
 
   std::optional<BenchCandidate> by_host() {
-    if (subject_.collective == Collective::exchange) return std::nullopt;
+    if (subject_.collective == Collective::sendrecv) return std::nullopt;
     return BenchCandidate{"host", [this, request = buffers_.request()] { world_.core()->run(request); }};
   }
 
   std::optional<BenchCandidate> in_symmetric() {
-    if (subject_.collective == Collective::exchange) return std::nullopt;
+    if (subject_.collective == Collective::sendrecv) return std::nullopt;
     return BenchCandidate{"symmetric", [this, request = symmetric_->request()] { world_.core()->run(request); }};
   }
 
   BenchCandidate ours() {
-    if (subject_.collective == Collective::exchange) {
+    if (subject_.collective == Collective::sendrecv) {
       row_.algorithm = "message";
       row_.rounds = 1;
       row_.sent_bytes = row_.bytes;
@@ -248,7 +248,7 @@ class RowMaker {
   }
 
   void measure_in_stream(bool& interrupted) {
-    if (subject_.collective == Collective::exchange || subject_.collective == Collective::barrier) return;
+    if (subject_.collective == Collective::sendrecv || subject_.collective == Collective::barrier) return;
     StreamRow row(world_, subject_, *there_, options_.against_nccl.get());
     if (symmetric_) row.add_symmetric(*symmetric_);
     if (options_.check) verify([&] { row.once(); });

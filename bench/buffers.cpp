@@ -194,7 +194,7 @@ std::vector<Buffers::BufferPart> Buffers::pieces() const {
   switch (subject_.collective) {
     case broadcast:
       return {{subject_.root, 0, out_count_}};
-    case exchange:
+    case sendrecv:
       return {{(rank_ + members_ - 1) % members_, 0, out_count_}};
     case scatter:
     case scatter_v:

@@ -189,7 +189,7 @@ MinimumTraffic minimum_traffic(const Subject& subject, int members, const Topolo
       moves = {2 * all, all * (n - 1) / n, 0, most};
       break;
     }
-    case exchange:
+    case sendrecv:
       moves = {2 * all, n > 1 ? all : 0, 0, far ? all : 0};
       break;
     case barrier:

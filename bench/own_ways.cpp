@@ -25,7 +25,7 @@ CandidateMaker on_another(Communicator& world, const std::string& name, bool onl
                           const CommunicatorOptions& options) {
   const auto other = std::make_shared<Communicator>(world.core()->factory().split(0, world.rank(), options));
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<BenchCandidate> {
-    if (subject.collective == Collective::exchange || (only_reductions && !reduces(subject.collective)))
+    if (subject.collective == Collective::sendrecv || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;
     return running(name, *other, buffers.request(), other);
   };
@@ -48,7 +48,7 @@ class SymmetricCopy {
 std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& subject, Buffers& buffers) {
   const auto in = buffers.input_bytes();
   const auto out = buffers.output_bytes();
-  if (subject.collective == Collective::exchange || subject.collective == Collective::barrier) return std::nullopt;
+  if (subject.collective == Collective::sendrecv || subject.collective == Collective::barrier) return std::nullopt;
   detail::CallRequest request = buffers.request();
   // In place one of the two lies within the other.
   const std::byte* const begin = subject.in_place ? std::min<const std::byte*>(in.data(), out.data()) : in.data();

@@ -86,7 +86,7 @@ SimulatedCall parse_call(std::string_view words, int members) {
   };
   const std::vector<std::string_view> parts = parts_of(words, ':');
   const auto collective = parse_collective(parts.front());
-  if (!collective || *collective == Collective::exchange || is_unequal(*collective)) {
+  if (!collective || *collective == Collective::sendrecv || is_unequal(*collective)) {
     refuse("is none of the collectives of equal counts");
   }
   SimulatedCall call;

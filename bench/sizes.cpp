@@ -148,7 +148,6 @@ std::vector<std::uint64_t> sizes_of(const Sweep& sweep) {
 std::optional<std::string_view> our_collective(std::string_view name) {
   std::string word = plain(name);
   if (word.ends_with("perf")) word.resize(word.size() - 4);
-  if (word == "sendrecv") return to_string(Collective::exchange);
   if (word == "bcast") return to_string(Collective::broadcast);
   const auto found = parse_collective(word);
   return found ? std::optional(to_string(*found)) : std::nullopt;

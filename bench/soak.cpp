@@ -82,13 +82,13 @@ struct PendingOperation {
 Request start(const PendingOperation& one, int tag) {
   Communicator& here = *one.where;
   Buffers& buffers = *one.buffers;
-  if (one.subject.collective != Collective::exchange) return {here.core(), here.core()->start(buffers.request())};
+  if (one.subject.collective != Collective::sendrecv) return {here.core(), here.core()->start(buffers.request())};
   return here.sendrecv_async(buffers.input_bytes(), (here.rank() + 1) % here.size(), buffers.output_bytes(),
                              (here.rank() + here.size() - 1) % here.size(), tag);
 }
 
 std::string in_words(const Subject& subject, const std::string& cut) {
-  std::string all = text(name_of(subject.collective), " of ", subject.count, ' ', to_string(subject.type));
+  std::string all = text(to_string(subject.collective), " of ", subject.count, ' ', to_string(subject.type));
   if (reduces(subject.collective)) all += text(' ', to_string(subject.op));
   return text(all, subject.in_place ? " in place" : "", " over ", cut);
 }

@@ -24,8 +24,6 @@ std::size_t unequal_share(std::size_t count, int position, int members) {
 
 }  // namespace
 
-std::string_view name_of(Collective collective) { return collective == exchange ? "sendrecv" : to_string(collective); }
-
 bool has_blocks(Collective collective) {
   switch (collective) {
     case all_reduce:
@@ -34,7 +32,7 @@ bool has_blocks(Collective collective) {
     case scan:
     case exscan:
     case barrier:
-    case exchange:
+    case sendrecv:
       return false;
     default:
       return true;
@@ -55,8 +53,8 @@ std::size_t Subject::count_between(int from, int to, int members) const {
 }
 
 std::string why_not(const Subject& subject) {
-  if (subject.in_place && (is_unequal(subject.collective) || subject.collective == exchange))
-    return text(name_of(subject.collective), " is measured out of place only");
+  if (subject.in_place && (is_unequal(subject.collective) || subject.collective == sendrecv))
+    return text(to_string(subject.collective), " is measured out of place only");
   if (!reduces(subject.collective)) return {};
   const bool complex = subject.type == DataType::c64 || subject.type == DataType::c128;
   const bool whole = subject.type <= DataType::u64;

@@ -12,7 +12,7 @@
 namespace lockstep::bench {
 
 struct Subject {
-  Collective collective = Collective::all_reduce;  // exchange: sends to the next member, receives from the one before
+  Collective collective = Collective::all_reduce;  // sendrecv: sends to the next member, receives from the one before
   DataType type = DataType::f32;
   ReduceOp op = ReduceOp::sum;
   int root = 0;
@@ -25,8 +25,6 @@ struct Subject {
   std::size_t count_between(int from, int to, int members) const;
 };
 
-// Returns a name such as "all_reduce"; "sendrecv" for the library's exchange.
-std::string_view name_of(Collective collective);
 // Returns true if no member can complete before all have begun.
 bool waits_for_all(Collective collective);
 // Returns true if the data is cut into as many blocks as there are members.

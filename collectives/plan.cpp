@@ -34,7 +34,7 @@ std::string amount(const Signature& signature) {
 
 // True if the members need not agree on data, because there is none or each member has its own.
 bool has_no_data(Collective collective) {
-  return collective == Collective::barrier || collective >= Collective::exchange;
+  return collective == Collective::barrier || collective >= Collective::sendrecv;
 }
 
 std::string_view root_word(Collective collective) {

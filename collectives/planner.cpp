@@ -73,8 +73,8 @@ void Planner::check(const Spec& spec) const {
   const auto refuse = [&](std::string_view what) {
     throw Error(Code::usage, text(to_string(spec.collective), ": ", what), "correct the call");
   };
-  if (spec.collective == Collective::exchange) refuse("messages between members that name each other need no plan");
-  if (spec.collective > Collective::exchange) refuse("a call that moves no data needs no plan");
+  if (spec.collective == Collective::sendrecv) refuse("messages between members that name each other need no plan");
+  if (spec.collective > Collective::sendrecv) refuse("a call that moves no data needs no plan");
   if (!group_.contains_me()) refuse("this member is not in the group");
   if (is_rooted(spec.collective) && (spec.root < 0 || spec.root >= facts_.size))
     refuse(text("the root ", spec.root, " is not among the ", facts_.size, " members"));

@@ -13,7 +13,7 @@ namespace {
 constexpr std::array<std::string_view, collective_count + 2> collectives = {
     "all_reduce", "reduce",       "reduce_scatter", "all_gather", "broadcast",        "gather",       "scatter",
     "all_to_all", "scan",         "exscan",         "barrier",    "reduce_scatter_v", "all_gather_v", "gather_v",
-    "scatter_v",  "all_to_all_v", "exchange",       "split",      "allocate"};
+    "scatter_v",  "all_to_all_v", "sendrecv",       "split",      "allocate"};
 
 // Holds a type's name, its size in bytes, and the names of nccl-tests and NumPy for it.
 struct TypeRow {
@@ -154,7 +154,7 @@ bool is_rooted(Collective collective) {
 
 bool has_own_counts(Collective collective) {
   return collective == Collective::gather_v || collective == Collective::scatter_v ||
-         collective == Collective::all_to_all_v || collective == Collective::exchange;
+         collective == Collective::all_to_all_v || collective == Collective::sendrecv;
 }
 
 bool cuts_input(Collective collective) {

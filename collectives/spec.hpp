@@ -30,7 +30,7 @@ enum class Collective : std::uint8_t {
   scatter_v,
   all_to_all_v,
   // Carries messages between ranks that name each other: send, recv, sendrecv and neighbour calls.
-  exchange,
+  sendrecv,
   // These move no data and have no plan: all ranks make a communicator, or symmetric memory, together.
   split,
   allocate,

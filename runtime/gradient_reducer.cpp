@@ -94,7 +94,7 @@ void GradientReducer::BackwardPass::check(int which, const TensorView& gradient)
     throw Error(Code::usage,
                 text(reducer_.name_of(which), " is ready with ", gradient.count, ' ', to_string(gradient.type),
                      ", and was announced with ", known.count, ' ', to_string(known.type)),
-                "make the reducer anew when the variables change");
+                "make a new reducer when the variables change");
   if (reduction_.is_ready[index(which)])
     throw Error(Code::usage, text(reducer_.name_of(which), " is ready a second time in this step"),
                 "finish() each step, and begin another");

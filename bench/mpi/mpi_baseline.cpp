@@ -150,7 +150,7 @@ int call(const MpiCallArguments& w, MPI_Comm comm) {
       return MPI_Scan(in, w.out, w.count, w.type, w.op, comm);
     case Collective::exscan:
       return MPI_Exscan(in, w.out, w.count, w.type, w.op, comm);
-    case Collective::exchange:
+    case Collective::sendrecv:
       return MPI_Sendrecv(w.in, w.count, w.type, (w.rank + 1) % w.size, 0, w.out, w.count, w.type,
                           (w.rank + w.size - 1) % w.size, 0, comm, MPI_STATUS_IGNORE);
     case Collective::barrier:

@@ -84,7 +84,7 @@ std::shared_ptr<const Plan> PeerMessages::plan_of(const PeerMessage& message, bo
   auto& known = plans_[{message.peer, tag, sends, bytes}];
   if (known) return known;
   auto plan = std::make_shared<Plan>();
-  plan->spec = {.collective = Collective::exchange,
+  plan->spec = {.collective = Collective::sendrecv,
                 .type = DataType::u8,
                 .element_bytes = 1,
                 .count = bytes,

@@ -20,7 +20,7 @@ class RepeatedCalls {
  public:
   // Holds a call that was made before.
   struct RepeatedCall {
-    Collective collective = Collective::exchange;
+    Collective collective = Collective::sendrecv;
     DataType type = DataType::u8;
     ReduceOp op = ReduceOp::sum;
     Order order = Order::fast;

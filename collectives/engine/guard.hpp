@@ -19,7 +19,7 @@ enum class EngineAction : std::uint8_t { starting, testing, waiting, dropping, p
 // Describes for people the action of a thread inside an engine. The file name must outlive the engine.
 struct EngineActivity {
   EngineAction action = EngineAction::progressing;
-  Collective collective = Collective::exchange;
+  Collective collective = Collective::sendrecv;
   Origin origin = {};
 };
 

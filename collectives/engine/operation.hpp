@@ -133,7 +133,7 @@ struct Operation {
   // Holds the answers of the other members by rank. It is empty before the first question.
   std::vector<std::optional<AnswerMessage>> answers = {};
 
-  bool is_message() const { return signature.collective == Collective::exchange; }
+  bool is_message() const { return signature.collective == Collective::sendrecv; }
   // Returns true if members have yet to agree that they make the same call. No data moves before.
   bool is_agreeing() const { return (agreements_missing | agreements_held) != 0; }
   const Plan& plan() const { return *call.plan; }

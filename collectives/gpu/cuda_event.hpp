@@ -83,7 +83,7 @@ class CudaEvent final : public CudaMark {
     check(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event_, 0),
           text("putting one stream of GPU ", device, " behind another"));
   }
-  void let_go() override {}
+  void release_waits() override {}
 
   std::optional<IpcEventHandle> show() override { return std::nullopt; }
 

@@ -74,7 +74,7 @@ void CudaSharedEvent::come_before(int device, Stream stream) const {
         text("putting one stream of GPU ", device, " behind another process's"));
 }
 
-void CudaSharedEvent::let_go() { flags_.reached[reader_].store(recorded(), std::memory_order_release); }
+void CudaSharedEvent::release_waits() { flags_.reached[reader_].store(recorded(), std::memory_order_release); }
 
 std::unique_ptr<DeviceEvent> SharedEventPool::make(int device) {
   const CurrentContext on(device);

@@ -65,7 +65,7 @@ class CudaSharedEvent final : public CudaMark {
   bool is_reached() override;
   void record(Stream stream) override;
   std::optional<IpcEventHandle> show() override { return shown_; }
-  void let_go() override;
+  void release_waits() override;
   void come_before(int device, Stream stream) const override;
 
  private:

@@ -52,7 +52,7 @@ class DeviceEvent : public StreamMark {
   virtual std::optional<IpcEventHandle> show() = 0;
   // Releases this process's streams that wait for the last mark. It is for another process's event, after that process
   // died before its stream reached the mark.
-  virtual void let_go() = 0;
+  virtual void release_waits() = 0;
 };
 
 // Describes one side of a strided copy: runs of equal length that begin `stride` bytes apart. One run needs no stride.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the GPU events and streams of one member of a room, by which GPUs keep calls in order without the host.
 // One event marks the work that is in a stream before a call, and others mark work that this member began for calls.
-// All are made at their first use and used again by every call. An event is recorded anew only after all members have
+// All are made at their first use and used again by every call. An event is recorded again only after all members have
 // queued their waits for its old meaning. A member shows this by coming to the next step of the room.
 //
 // The room owns it, and makes it at the first call in a stream.

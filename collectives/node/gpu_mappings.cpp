@@ -66,7 +66,7 @@ std::byte* GpuMappings::find(std::uint64_t process, const gpu::IpcMemoryHandle& 
   return mapping.here;
 }
 
-void GpuMappings::let_go() {
+void GpuMappings::drop_all() {
   for (const Mapping& each : mappings_) unmap_later_.push_back(each);
   mappings_.clear();
 }

@@ -26,7 +26,7 @@ class GpuMappings {
   std::byte* find(std::uint64_t process, const gpu::IpcMemoryHandle& handle, int device, int theirs,
                   bool may_map_there);
   // Drops all mappings at the next unmap_freed().
-  void let_go();
+  void drop_all();
   // Unmaps memory that its owner has freed, unless work is under way that may use it. CUDA then waits for everything
   // that this process runs on the GPU. A call in a stream may be held back, so it unmaps only when many mappings have
   // piled up.

@@ -69,7 +69,7 @@ std::byte* Gpus::reach(int member, const BufferAddress& place, const gpu::IpcMem
 
 void Gpus::refuse_to_map() {
   agreement_.refuse();
-  mappings_.let_go();
+  mappings_.drop_all();
 }
 
 gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& handle, int number) {
@@ -81,7 +81,7 @@ gpu::DeviceEvent& Gpus::open(int member, const gpu::IpcEventHandle& handle, int 
 void Gpus::release_waits_for(int member) {
   for (const auto& [key, event] : opened_) {
     // Null: the event could not be opened.
-    if (event != nullptr && key.first == processes_[static_cast<std::size_t>(member)]) event->let_go();
+    if (event != nullptr && key.first == processes_[static_cast<std::size_t>(member)]) event->release_waits();
   }
 }
 

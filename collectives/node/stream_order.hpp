@@ -2,7 +2,7 @@
 // Keeps the order on GPUs by events. Every member marks the work that is in its stream before the call. A member that
 // launches or copies queues that behind the marks of members with memory that it uses, and marks its end. The others
 // queue their later work behind that. The room's steps ensure that an event is recorded before others wait for it, and
-// recorded anew only after they have queued their waits.
+// recorded again only after they have queued their waits.
 //
 // A NodeCollective owns it with its other forms for GPUs (GpuForms).
 #pragma once

@@ -97,7 +97,7 @@ void UcxControl::send(int peer, std::uint32_t kind, Bytes bytes) {
 
 void UcxControl::receive(const Worker::Arrival& arrival) {
   const auto head = opened(arrival.head, tokens_.theirs);
-  if (!head || arrival.is_far) return;
+  if (!head || arrival.is_rendezvous) return;
   if (head->call_tag == greeting) {
     greeted_[head->source] = true;
     return;

@@ -90,17 +90,17 @@ bool UcxTransport::receive(const Worker::Arrival& arrival) {
   if (wanted != wants.end()) {
     const UcxReceive want = *wanted;
     wants.erase(wanted);
-    accept(peer, want, arrival.bytes, arrival.data, arrival.is_far ? arrival.data : nullptr);
+    accept(peer, want, arrival.bytes, arrival.data, arrival.is_rendezvous ? arrival.data : nullptr);
     return false;
   }
   Bytes copy;
-  if (!arrival.is_far) {
+  if (!arrival.is_rendezvous) {
     const auto* const begin = static_cast<const std::byte*>(arrival.data);
     copy.assign(begin, begin + arrival.bytes);
   }
   early.push_back(
-      {head.channel, head.call_tag, arrival.bytes, std::move(copy), arrival.is_far ? arrival.data : nullptr});
-  return arrival.is_far;
+      {head.channel, head.call_tag, arrival.bytes, std::move(copy), arrival.is_rendezvous ? arrival.data : nullptr});
+  return arrival.is_rendezvous;
 }
 
 void UcxTransport::accept(int peer, const UcxReceive& want, std::size_t bytes, const void* data, void* far_data) {

@@ -171,10 +171,10 @@ void Worker::drop(void* far_data) { lib_.am_data_release(worker_, far_data); }
 
 ucs_status_t Worker::receive(void* worker, const void* head, std::size_t head_bytes, void* data, std::size_t bytes,
                              const ucp_am_recv_param_t* how) {
-  const bool is_far = (how->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
-  const Arrival arrival{{static_cast<const std::byte*>(head), head_bytes}, data, bytes, is_far};
+  const bool is_rendezvous = (how->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0;
+  const Arrival arrival{{static_cast<const std::byte*>(head), head_bytes}, data, bytes, is_rendezvous};
   const bool is_kept = static_cast<Worker*>(worker)->receive_(arrival);
-  return is_kept && is_far ? UCS_INPROGRESS : UCS_OK;
+  return is_kept && is_rendezvous ? UCS_INPROGRESS : UCS_OK;
 }
 
 void Worker::sleep(std::chrono::milliseconds limit) const {

@@ -40,13 +40,13 @@ struct UcxOperation {
 // Owns a UCX worker and its endpoints. One thread at a time may use it.
 class Worker {
  public:
-  // Describes a message that has arrived: its header, its data and its length in bytes. If `is_far`, the data is still
-  // at the sender, and `data` is UCX's handle. take() or drop() ends it, at any later time.
+  // Describes a message that has arrived: its header, its data and its length in bytes. If `is_rendezvous`, the data is
+  // still at the sender, and `data` is UCX's handle. take() or drop() ends it, at any later time.
   struct Arrival {
     std::span<const std::byte> head;
     void* data;
     std::size_t bytes;
-    bool is_far;
+    bool is_rendezvous;
   };
   // Is called while the worker makes progress. It returns true if it keeps far data for later.
   using ReceiveHandler = std::function<bool(const Arrival&)>;

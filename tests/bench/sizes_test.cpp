@@ -118,8 +118,8 @@ TEST(BenchSizes, CollectivesOfNcclTests) {
         Name{"AllReduce", "all_reduce"}, Name{"reducescatter", "reduce_scatter"},
         Name{"reduce_scatter_perf", "reduce_scatter"}, Name{"allgather", "all_gather"}, Name{"alltoall", "all_to_all"},
         Name{"alltoall_perf", "all_to_all"}, Name{"broadcast", "broadcast"}, Name{"bcast", "broadcast"},
-        Name{"reduce", "reduce"}, Name{"gather", "gather"}, Name{"scatter", "scatter"}, Name{"sendrecv", "exchange"},
-        Name{"sendrecv_perf", "exchange"}, Name{"barrier", "barrier"}}) {
+        Name{"reduce", "reduce"}, Name{"gather", "gather"}, Name{"scatter", "scatter"}, Name{"sendrecv", "sendrecv"},
+        Name{"sendrecv_perf", "sendrecv"}, Name{"barrier", "barrier"}}) {
     EXPECT_EQ(our_collective(theirs), ours) << theirs;
   }
   for (const char* each : {"", "hypercube", "hypercube_perf", "perf", "_perf", "all", "allreduce2"})

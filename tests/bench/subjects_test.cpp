@@ -33,7 +33,7 @@ TEST(Subjects, AreCheckedExactly) {
             if (!why_not(subject).empty() || (op > 0 && !reduces(subject.collective))) continue;
             Buffers buffers(subject, 3, world.rank());
             buffers.fill();
-            if (subject.collective == Collective::exchange)
+            if (subject.collective == Collective::sendrecv)
               exchange(world, buffers);
             else
               world.core()->run(buffers.request());
@@ -71,16 +71,16 @@ TEST(Subjects, AreCheckedWithRandomData) {
           Buffers buffers(subject, 5, world.rank());
           if (!buffers.takes_random()) continue;
           buffers.fill_randomly(9);
-          if (subject.collective == Collective::exchange)
+          if (subject.collective == Collective::sendrecv)
             exchange(world, buffers);
           else
             world.core()->run(buffers.request());
           EXPECT_EQ(buffers.count_beyond(9), 0U)
-              << name_of(subject.collective) << ' ' << to_string(subject.type) << ' ' << to_string(subject.op);
+              << to_string(subject.collective) << ' ' << to_string(subject.type) << ' ' << to_string(subject.op);
           ++checked;
           if (buffers.output_count() == 0 || (subject.collective == Collective::exscan && world.rank() == 0)) continue;
           EXPECT_GT(buffers.count_beyond(8), buffers.output_count() / 2)
-              << "data of another seed are others: " << name_of(subject.collective) << ' ' << to_string(subject.type)
+              << "data of another seed are others: " << to_string(subject.collective) << ' ' << to_string(subject.type)
               << ' ' << to_string(subject.op);
           auto* const first = static_cast<std::byte*>(buffers.output());
           if (reduces(subject.collective))
@@ -103,7 +103,7 @@ TEST(Subjects, OfUnequalCountsHoldAsMuchAsEqualOnes) {
       for (int peer = 0; peer < members; ++peer)
         total += collective == Collective::all_gather_v ? subject.count_between(peer, 0, members)
                                                         : subject.count_between(0, peer, members);
-      EXPECT_EQ(total, 7U * static_cast<std::size_t>(members)) << name_of(collective) << ' ' << members;
+      EXPECT_EQ(total, 7U * static_cast<std::size_t>(members)) << to_string(collective) << ' ' << members;
     }
   }
   const Subject cross{.collective = Collective::all_to_all_v, .count = 8};

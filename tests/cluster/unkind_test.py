@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep soak` on four virtual nodes with two members each, to whom the machine is unkind all the while: links become ten times slower, or
 are away for up to three seconds; members are stopped and go on; cores are taken; memory is not to be had for a while. No byte may be wrong,
-and nobody may give up, but for want of memory, and with that name; then it begins anew.
+and nobody may give up, but for want of memory, and with that name; then it begins again.
 """
 import argparse
 import contextlib

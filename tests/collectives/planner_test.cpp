@@ -53,7 +53,7 @@ Spec spec_of(const Problem& problem, int index, Spec spec = {}) {
 std::vector<Collective> planned_collectives() {
   std::vector<Collective> all;
   for (int i = 0; i < collective_count; ++i) {
-    if (static_cast<Collective>(i) != Collective::exchange) all.push_back(static_cast<Collective>(i));
+    if (static_cast<Collective>(i) != Collective::sendrecv) all.push_back(static_cast<Collective>(i));
   }
   return all;
 }
@@ -407,7 +407,7 @@ TEST(Planner, RefusesImpossibleCalls) {
   says({.collective = Collective::gather, .root = -1}, "the root -1");
   says({.collective = Collective::all_gather_v}, "counts for 1 of 4 members");
   says({.element_bytes = 0, .count = 3}, "elements of no bytes");
-  says({.collective = Collective::exchange}, "need no plan");
+  says({.collective = Collective::sendrecv}, "need no plan");
   Planner stranger(cluster({4}), Group({0, 1}, 3));
   refusal([&] { (void)stranger.plan({.count = 1}); }, Code::usage);
 }

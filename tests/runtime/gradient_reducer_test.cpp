@@ -134,7 +134,7 @@ TEST_P(GradientReducers, RefuseWrongSteps) {
 }
 
 TEST_P(GradientReducers, BeginAnewAfterAFailure) {
-  if (!is_in_one_process()) return;  // those are made anew, with their strategy
+  if (!is_in_one_process()) return;  // those are made again, with their strategy
   GradientReducer reducer(*strategy, floats({2, 3}), {.first_bytes = 1});
   int first_one = 0;
   const auto pass = [&](bool fails) {

@@ -189,7 +189,7 @@ TEST(Replicas, SwallowedFailuresEndTheRun) {
                 Code::already_failed)
                 .find("no replica said so"),
             std::string::npos);
-  EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "mended, also for a call outside of run";
+  EXPECT_EQ(two.reduce("SUM", PerReplica<int>({1, 2})), 3) << "fixed, also for a call outside of run";
 }
 
 TEST(Replicas, HaveValuesForAllOfThem) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::test {
 
-// In a process begun anew, whose limits nobody else needs; what fails in it fails the test.
+// Runs `body` in a new process, so that limits that it sets concern nothing else. A failure there fails the test.
 inline void in_own_process(const std::function<void()>& body) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto run = [&] {

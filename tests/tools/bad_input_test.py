@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The command with bad input: every one gets a sentence that says what was wrong and how to mend it, the
+"""The command with bad input: every one gets a sentence that says what was wrong and how to fix it, the
 right exit code, no stack trace, no hang, and nothing left behind.
 """
 import json

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The doctor's checks on facts made by hand: each fires where it should, naming the ranks and the mend,
+// The doctor's checks on facts made by hand: each fires where it should, naming the ranks and the fix,
 // and is silent where all is well.
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ struct Case {
   std::string_view check;
   Grade grade;
   std::string ranks;
-  std::string says;  // in what or mend
+  std::string says;  // in the fault or the fix
   int nodes;
   int ranks_per_node;
   Spoil spoil;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """A driver, or an NCCL, that is too old or lacks a call: libraries of that kind are made here and found by the system's
-own loader. What is there, what is needed and how to mend it is said, and the program goes on on the host.
+own loader. What is there, what is needed and how to fix it is said, and the program goes on on the host.
 """
 import os
 import re

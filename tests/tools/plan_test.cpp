@@ -138,7 +138,7 @@ TEST(PlanText, AMemberAloneCopies) {
 TEST(PlanText, EveryCollectiveHasAnAnswer) {
   for (int i = 0; i < collective_count; ++i) {
     const auto collective = static_cast<Collective>(i);
-    if (collective == Collective::exchange) continue;
+    if (collective == Collective::sendrecv) continue;
     const std::string name(to_string(collective));
     const std::string all = printed({name, "-s", "3 x node(core:2 pu:1)", "--schedule"});
     EXPECT_TRUE(all.starts_with(name)) << all;
@@ -183,7 +183,7 @@ TEST(PlanOptions, MisuseIsRefusedWithAWayOut) {
   std::vector<test::Misuse> all = {
       {{}, "no collective is named"},
       {{"all_redcue"}, "did you mean all_reduce?"},
-      {{"exchange"}, "there is no collective \"exchange\""},
+      {{"sendrecv"}, "there is no collective \"sendrecv\""},
       {{"all_reduce", "1M"}, "values follow their options"},
       {{"all_reduce", "--count", "many"}, "64k or 3G"},
       {{"all_reduce", "--count", "-1"}, "--count \"-1\""},

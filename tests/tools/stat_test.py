@@ -268,15 +268,15 @@ class BadInput(unittest.TestCase):
     def test_a_folder_that_cannot_be_written_to_is_said_at_the_start(self):
         with tempfile.NamedTemporaryFile() as file:
             for setting in ("LOCKSTEP_DUMP", "LOCKSTEP_TIMELINE"):
-                for path, mend in ((os.path.join(file.name, "in_a_file"), "inside an existing one"), (file.name, "that you may write to")):
+                for path, advice in ((os.path.join(file.name, "in_a_file"), "inside an existing one"), (file.name, "that you may write to")):
                     with self.subTest(setting, path=path):
                         # Of two ranks one, for which the other does not wait, nor is it ended for it.
                         words = [given.mpirun, "--oversubscribe", "--enable-recovery", "--timeout", "60", "-n", "1", given.steps, "die", "1", ":",
                                  "-n", "1", "env", f"{setting}={path}", given.steps, "die", "1"]
                         begin = time.monotonic()
                         done = subprocess.run(words, env=cases.environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True)
-                        self.assertRegex(done.stderr, rf"LOCKSTEP-E007 the operating system .* set {setting} to a folder {mend}")
-                        self.assertRegex(done.stderr, rf"LOCKSTEP-E015 .*rank 1 failed: .* set {setting} to a folder {mend}")
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E007 the operating system .* set {setting} to a folder {advice}")
+                        self.assertRegex(done.stderr, rf"LOCKSTEP-E015 .*rank 1 failed: .* set {setting} to a folder {advice}")
                         self.assertLess(time.monotonic() - begin, 30)
 
 

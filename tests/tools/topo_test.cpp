@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `lockstep topo`: its text against golden files, its JSON read back, its options. After a wanted change of
-// the text, write the golden files anew and read the difference, with the words of the table below:
+// the text, write the golden files again and read the difference, with the words of the table below:
 //   build/tools/lockstep topo --synthetic "package:1 core:4 pu:1" > tests/tools/golden/topo_4.txt
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -71,7 +71,7 @@ TEST(Verdict, NamesMissingMembers) {
 }
 
 // On two communicators in different orders.
-TEST(Verdict, NamesACircle) {
+TEST(Verdict, NamesACycleOfWaits) {
   const auto in = [](const std::string& name, int rank, bool waits) {
     return CommunicatorSnapshot{.name = name,
                                 .rank = rank,

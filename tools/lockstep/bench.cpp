@@ -143,11 +143,6 @@ std::vector<std::uint64_t> sizes(const ParsedOptions& parsed) {
   return sizes_of(sweep);
 }
 
-std::optional<std::string_view> typed_collective(std::string_view word) {
-  const auto ours = our_collective(word);
-  return ours == to_string(Collective::exchange) ? name_of(Collective::exchange) : ours;
-}
-
 std::vector<Subject> subjects(const ParsedOptions& parsed) {
   std::vector<std::string> words;
   for (const std::string& each : parsed.words()) {
@@ -157,8 +152,9 @@ std::vector<Subject> subjects(const ParsedOptions& parsed) {
   const auto listed = [&](std::string_view option, const char* built_in) {
     return split(parsed.value(option).value_or(built_in), ',');
   };
-  const auto collectives = named<Collective>("collective", words, collective_count, name_of, typed_collective,
-                                             [](Collective) { return true; });
+  const auto collectives = named<Collective>(
+      "collective", words, collective_count, [](Collective each) { return to_string(each); }, our_collective,
+      [](Collective) { return true; });
   const auto types = named<DataType>(
       "type", listed("type", "f32"), data_type_count, [](DataType type) { return to_string(type); }, our_type,
       [](DataType type) { return type < DataType::boolean; });

@@ -86,7 +86,7 @@ std::string_view written(Enum value) {
   return to_string(value);
 }
 
-bool is_planned(Collective collective) { return collective != Collective::exchange; }
+bool is_planned(Collective collective) { return collective != Collective::sendrecv; }
 
 // Returns the only word of the command line as a collective.
 Collective collective_of(const ParsedOptions& parsed) {

@@ -38,7 +38,7 @@ const std::vector<Option>& tune_option_list() {
 }
 
 bool is_tuned(Collective collective) {
-  return collective != Collective::exchange && collective != Collective::barrier && !is_unequal(collective);
+  return collective != Collective::sendrecv && collective != Collective::barrier && !is_unequal(collective);
 }
 
 std::string_view name_of_one(Collective collective) { return to_string(collective); }

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gets peers from PyPI, each into an environment of its own below build/peers. An environment counts from the moment
-its file `installed` is there, so one that was cut short is made anew.
+its file `installed` is there, so one that was cut short is made again.
 """
 import shutil
 import subprocess

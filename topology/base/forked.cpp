@@ -32,7 +32,7 @@ std::atomic<std::size_t> port_count = 0;
 
 // Puts /dev/null in the place of the descriptor. Its number stays taken; otherwise the child's next open() would get
 // it.
-void let_go(int descriptor) {
+void replace_by_null(int descriptor) {
   static const char* const nothing = "/dev/null";
   const int instead = ::open(nothing, O_RDWR | O_CLOEXEC);
   if (instead < 0 || instead == descriptor || ::dup3(instead, descriptor, O_CLOEXEC) < 0) ::close(descriptor);
@@ -80,7 +80,7 @@ int number_in(const char* digits) {
   return *digits == '\0' ? number : -1;
 }
 
-void let_go_of_ports() {
+void close_port_sockets() {
   if (port_count.load() == 0) return;
   const int folder = ::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (folder < 0) return;
@@ -91,7 +91,7 @@ void let_go_of_ports() {
     for (long at = 0; at < bytes;) {
       const auto* const one = reinterpret_cast<const DirectoryEntry*>(listed.data() + at);
       const int number = number_in(one->name);
-      if (number >= 0 && number != folder && is_of_a_port(number)) let_go(number);
+      if (number >= 0 && number != folder && is_of_a_port(number)) replace_by_null(number);
       at += one->bytes;
     }
   }
@@ -101,9 +101,9 @@ void let_go_of_ports() {
 void begin_as_child() {
   for (std::size_t at = 0; at < descriptors_kept.size(); ++at) {
     for (std::uint64_t left = descriptors_kept[at].exchange(0); left != 0; left &= left - 1)
-      let_go(static_cast<int>(at * word_bits) + std::countr_zero(left));
+      replace_by_null(static_cast<int>(at * word_bits) + std::countr_zero(left));
   }
-  let_go_of_ports();
+  close_port_sockets();
 }
 
 void look_for_children() {

@@ -11,7 +11,7 @@
 
 namespace lockstep::test {
 
-// All ranks of the running test, which meet anew.
+// All ranks of the running test, which meet again.
 inline Communicator all_ranks(CommunicatorOptions options = {}) {
   std::vector<int> ranks(static_cast<std::size_t>(world().size()));
   std::iota(ranks.begin(), ranks.end(), 0);

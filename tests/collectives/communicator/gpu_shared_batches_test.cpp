@@ -82,7 +82,7 @@ TEST_F(SharedBatches, GoByTheHostWhereThatIsMeasuredToBeSooner) {
   }
 }
 
-// A step makes its batch anew where gradients lie elsewhere.
+// A step makes its batch again where gradients lie elsewhere.
 TEST_F(SharedBatches, TakeTheirMemoryOnce) {
   with_members(2, [&](Communicator& world) {
     Tensors tensors(200, world.rank(), 0);

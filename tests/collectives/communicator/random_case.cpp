@@ -378,7 +378,7 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
   return rc::gen::exec([members, fixed] {
     RandomCase each;
     each.members = fixed ? members : *rc::gen::inRange(1, members + 1);
-    each.collective = static_cast<Collective>(*rc::gen::inRange(0, static_cast<int>(Collective::exchange)));
+    each.collective = static_cast<Collective>(*rc::gen::inRange(0, static_cast<int>(Collective::sendrecv)));
     each.type = static_cast<DataType>(*rc::gen::inRange(0, static_cast<int>(DataType::boolean)));
     const bool complex = each.type == DataType::c64 || each.type == DataType::c128;
     each.op = complex ? *rc::gen::element(ReduceOp::sum, ReduceOp::prod, ReduceOp::avg, ReduceOp::premul_sum)

@@ -275,7 +275,7 @@ TEST(EngineStall, RequestsDoNotPileUpAtMemberThatDoesNotListen) {
       engine.progress();
       EXPECT_EQ(seen_by_rank("counted", 0).members.at(1).state, status::MemberResponse::answered);
       EXPECT_TRUE(is_asked_through_rank_0(engine));
-      EXPECT_EQ(words, 2) << "it is asked anew when it has answered";
+      EXPECT_EQ(words, 2) << "it is asked again when it has answered";
     }
     exchange.barrier("seen");
   });

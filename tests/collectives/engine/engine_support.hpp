@@ -99,7 +99,7 @@ inline std::shared_ptr<Plan> broadcast_plan(int size, int index, std::size_t cou
 // One message; `tag` keeps it apart from others.
 inline std::shared_ptr<Plan> message_plan(int size, int index, bool sends, int peer, std::size_t count, int tag = 0) {
   auto plan = std::make_shared<Plan>();
-  plan->spec = {.collective = Collective::exchange, .type = DataType::f32, .count = count, .root = tag};
+  plan->spec = {.collective = Collective::sendrecv, .type = DataType::f32, .count = count, .root = tag};
   plan->size = size;
   plan->index = index;
   plan->algorithm = sends ? "send" : "recv";

@@ -153,7 +153,7 @@ class SlowWords final : public ForwardingTransport {
 };
 
 // Who is through a call may do anything else then, for as long as it likes: others must not wait for what it has said.
-TEST(Engine, NobodyLeavesACallBeforeItsWordsHaveLeft) {
+TEST(Engine, NoMemberEndsACallBeforeItsMessagesAreSent) {
   constexpr int size = 4;
   on_threads(size, [&](Exchange& exchange) {
     const int rank = exchange.rank();

@@ -24,7 +24,7 @@ class FakeEvent final : public gpu::DeviceEvent, public FakeMark {
 
   void record(gpu::Stream stream) override;
   std::optional<gpu::IpcEventHandle> show() override;
-  void let_go() override { *is_let_go_ = true; }
+  void release_waits() override { *is_released_ = true; }
   bool is_reached() override { return when_reached()(); }
   std::function<bool()> when_reached() const override;
   // What becomes of waits for the events of a process that has died, which CUDA does not say: they last for ever, or
@@ -38,7 +38,7 @@ class FakeEvent final : public gpu::DeviceEvent, public FakeMark {
 
   Put put_;
   int file_ = -1;
-  std::shared_ptr<std::atomic<bool>> is_let_go_ = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<std::atomic<bool>> is_released_ = std::make_shared<std::atomic<bool>>(false);
   std::shared_ptr<const int> process_;  // a descriptor of it, where it is another one
   std::uint64_t number_ = 0;
   std::shared_ptr<Shared> shared_;

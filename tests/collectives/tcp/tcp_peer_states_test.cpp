@@ -72,7 +72,7 @@ struct AtThreadEnd {
 };
 
 // A communicator of static life works after the main thread's own variables are gone.
-TEST(TcpFates, SleepsAtTheEndOfAThread) {
+TEST(TcpPeerStates, SleepsAtTheEndOfAThread) {
   test::on_threads(2, [](Exchange& exchange) {
     Member member(exchange, 73);
     std::thread([&] {
@@ -92,7 +92,7 @@ TEST(TcpFates, SleepsAtTheEndOfAThread) {
   });
 }
 
-TEST(TcpFates, MembersThatLeftHaveEnded) {
+TEST(TcpPeerStates, MembersThatLeftHaveEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     Member member(exchange, 61);
     EXPECT_EQ(member.transport().peer_state(1 - exchange.rank()), PeerState::reachable);
@@ -109,7 +109,7 @@ TEST(TcpFates, MembersThatLeftHaveEnded) {
 }
 
 // Something between the hosts may do that as well.
-TEST(TcpFates, MembersWithoutConnectionMayLive) {
+TEST(TcpPeerStates, MembersWithoutConnectionMayLive) {
   constexpr int descriptors_looked_at = 4096;
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 63, 1s);
@@ -143,7 +143,7 @@ void reset_connections_to(std::string_view address) {
   }
 }
 
-TEST(TcpFates, AResetDoesNotMeanThatARankHasEnded) {
+TEST(TcpPeerStates, AResetDoesNotMeanThatARankHasEnded) {
   test::on_threads(2, [&](Exchange& exchange) {
     Member member(exchange, 67);
     const int other = 1 - exchange.rank();
@@ -165,7 +165,7 @@ TEST(TcpFates, AResetDoesNotMeanThatARankHasEnded) {
 }
 
 // A process of its own, which nobody has spoken to before, ends without a word.
-TEST(TcpFates, KilledProcessesHaveEnded) {
+TEST(TcpPeerStates, KilledProcessesHaveEnded) {
   test::on_threads(2, [](Exchange& exchange) {
     if (exchange.rank() == 1) {  // stands for the process: says where it listens
       std::array<int, 2> said{};
@@ -206,7 +206,7 @@ TEST(TcpFates, KilledProcessesHaveEnded) {
   });
 }
 
-TEST(TcpFates, SurvivorsMeetWithoutMessages) {
+TEST(TcpPeerStates, SurvivorsMeetWithoutMessages) {
   test::on_threads(4, [](Exchange& exchange) {
     Member member(exchange, 71);
     Transport& old = member.transport();

@@ -2,7 +2,7 @@
 // Clears a channel of unreceived messages before it is used again.
 //
 // Messages that nobody received outlive their exchange: MPI keeps them for the next receive with their tag. So a
-// process that opens a channel anew sends a marker to each process that may have such messages from it. That process
+// process that opens a channel again sends a marker to each process that may have such messages from it. That process
 // takes out of MPI everything that comes before the marker. MPI keeps the order of two messages only for receives that
 // match both, so it matches every message of that process.
 #pragma once

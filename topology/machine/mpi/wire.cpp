@@ -109,12 +109,13 @@ int Wire::at_finalize(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*s
 
 // Begins to tell every rank how many messages this rank has sent to it. All ranks do so, each when it ends the wire.
 void Wire::begin_tally() {
-  if (!told_.empty()) return;
+  if (!final_counts_.empty()) return;
   const auto lock = comm_.enter();
   call_at_finalize(at_finalize);
   const bool is_abandoned = comm_.is_left_to_mpi() || arrived_.has_aside();
-  for (const std::int64_t messages : set_up_.sent()) told_.push_back({messages, is_abandoned ? 1 : 0});
-  const int code = MPI_Ireduce_scatter_block(told_.data(), &total_, 2, MPI_INT64_T, MPI_SUM, comm_.get(), &tally_);
+  for (const std::int64_t messages : set_up_.sent()) final_counts_.push_back({messages, is_abandoned ? 1 : 0});
+  const int code =
+      MPI_Ireduce_scatter_block(final_counts_.data(), &total_, 2, MPI_INT64_T, MPI_SUM, comm_.get(), &tally_);
   if (code != MPI_SUCCESS) comm_.leave_to_mpi();
   check_mpi(code);
 }

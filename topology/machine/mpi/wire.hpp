@@ -71,8 +71,8 @@ class Wire {
   SetUpMessages set_up_{comm_, arrived_};
   ChannelClearing clearing_{comm_, arrived_, set_up_};
   bool is_silent_ = false;
-  std::vector<Tally> told_;  // counts sent to each rank at the end; empty before
-  Tally total_{};            // counts sent to this rank, by all
+  std::vector<Tally> final_counts_;  // counts sent to each rank at the end; empty before
+  Tally total_{};                    // counts sent to this rank, by all
   MPI_Request tally_ = MPI_REQUEST_NULL;
   std::shared_ptr<void> kept_;
 };
