@@ -79,7 +79,7 @@ TEST(PlanTable, ErrorsNameTheLineAndTheAllowedValues) {
   const std::vector<Wrong> all = {
       {"all_reduce 2 1 * ring 0", {"fewer than seven words", "collective members nodes bytes"}},
       {"all_redcue 2 1 * ring 0 x", {"no collective \"all_redcue\"", "did you mean all_reduce?", "all_gather"}},
-      {"exchange 2 1 * ring 0 x", {"no collective \"exchange\" to plan"}},
+      {"sendrecv 2 1 * ring 0 x", {"no collective \"sendrecv\" to plan"}},
       {"all_reduce two 1 * ring 0 x", {"\"two\" is not a range of members", "a-b"}},
       {"all_reduce 8-2 1 * ring 0 x", {"\"8-2\" is not a range"}},
       {"all_reduce 2 -1 * ring 0 x", {"\"-1\" is not a range of nodes"}},

@@ -105,9 +105,9 @@ std::optional<gpu::IpcEventHandle> FakeEvent::show() {
 }
 
 std::function<bool()> FakeEvent::when_reached() const {
-  return [shared = shared_, process = process_, release_waits = is_released_, number = shared_->recorded.load()] {
+  return [shared = shared_, process = process_, is_released = is_released_, number = shared_->recorded.load()] {
     if (number > 0 && shared->reached[number % ring].load() < number)
-      return release_waits->load() || (process != nullptr && ends_with_process && is_over(*process));
+      return is_released->load() || (process != nullptr && ends_with_process && is_over(*process));
     if (shared->failed) throw Error(Code::device, "what was begun on a GPU: it fell off the bus", "look for it");
     return true;
   };
