@@ -2,8 +2,6 @@
 // Holds the style sheet of a report's page as text.
 #include "bench/report_style.hpp"
 
-#include "topology/base/text.hpp"
-
 namespace lockstep::bench {
 namespace {
 
@@ -130,14 +128,5 @@ tbody th{position:static}nav{display:none}details::details-content{content-visib
 }  // namespace
 
 std::string_view report_style() { return style; }
-
-std::string_view light_colour(std::string_view variable) {
-  const std::string_view root = style.substr(0, style.find('}'));
-  const std::string name = text("--", variable, ":");
-  const std::size_t at = root.find(name);
-  if (at == std::string_view::npos) return {};
-  const std::string_view value = root.substr(at + name.size());
-  return value.substr(0, value.find(';'));
-}
 
 }  // namespace lockstep::bench

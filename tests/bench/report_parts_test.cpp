@@ -163,20 +163,6 @@ TEST(ReportLinks, SlowPairsAreOutlinedAndNamed) {
   EXPECT_EQ(links_section(all), "");
 }
 
-// Viewers of pictures know no variables of CSS, and paint black what has one.
-TEST(ReportLinks, PictureByItselfNeedsNoStyle) {
-  BenchRun all = run({});
-  add_links(all, 4);
-  const std::string svg = links_svg(all);
-  EXPECT_EQ(lockstep::test::xml_fault(svg), "");
-  EXPECT_EQ(lockstep::test::unpainted(svg), "");
-  EXPECT_EQ(count(svg, "style") + count(svg, "class=") + count(svg, "var("), 0U) << svg.substr(0, 2000);
-  EXPECT_EQ(count(svg, "=\"\""), 0U) << "a colour that is not in the page's style";
-  EXPECT_GE(count(svg, "fill=\"#e6f0f9\" stroke=\"#fff\""), 1U) << "the best links";
-  EXPECT_GE(count(svg, "fill=\"none\" stroke=\"#d6006c\""), 3U) << "slow ones";
-  EXPECT_EQ(count(svg, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"), 1U);
-}
-
 TEST(ReportLinks, NoneIsSlow) {
   BenchRun all = run({});
   add_links(all, 2);

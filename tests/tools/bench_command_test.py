@@ -147,9 +147,7 @@ class Bench(unittest.TestCase):
         self.assertIn("not checked", out)
 
     def test_links_of_one_node(self):
-        got, out, err = self.bench(4, "links", "--seconds", "0.005", "--json", self.path("l.json"), "--nodes-file", self.path("good"),
-                                   "--svg", self.path("l.svg"))
-        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("l.svg")).findall(".//*[@role='img']")), 3)
+        got, out, err = self.bench(4, "links", "--seconds", "0.005", "--json", self.path("l.json"), "--nodes-file", self.path("good"))
         self.assertIn(got, (0, 3, 7), out + err)
         if len(os.sched_getaffinity(0)) < 4:
             self.assertEqual(got, 7, out)
