@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "bench/pairs.hpp"
-#include "bench/report_links.hpp"
 #include "bench/run_json.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
