@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a bench: what is read is a run, and can be written, read again, printed, compared and reported; or an Error.
+#include "bench/compare.hpp"
 #include "bench/report.hpp"
 #include "bench/run_json.hpp"
 #include "bench/run_junit.hpp"

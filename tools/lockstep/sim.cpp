@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs `lockstep sim`: simulated members with the library's own engine.
 #include <algorithm>
+#include <iomanip>
 #include <iostream>
 #include <limits>
 #include <map>
