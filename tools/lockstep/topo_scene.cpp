@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "tools/lockstep/topo_members.hpp"
 #include "topology/base/text.hpp"
@@ -14,9 +13,7 @@ namespace {
 
 // Writes one decimal, a tenth of a pixel, because text() would turn large numbers into 1.2e+04.
 std::string number(double value) {
-  std::array<char, 32> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
-  std::string all = buffer.data();
+  std::string all = with_decimals(value, 1);
   if (all.ends_with(".0")) all.resize(all.size() - 2);
   return all;
 }

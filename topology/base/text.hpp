@@ -33,6 +33,10 @@ std::string text(const Parts&... parts) {
   return all;
 }
 
+// Return a number with significant digits, or with decimals, in the same way in every locale.
+std::string with_digits(double value, int digits);
+std::string with_decimals(double value, int decimals);
+
 // Join with a separator between parts, cut at each `at` (so n separators give n + 1 parts), and cut off blanks at
 // both ends. trim() refers to its argument.
 std::string join(std::span<const std::string> parts, std::string_view between);
