@@ -44,9 +44,7 @@ class GpuArrangement {
   void end_levels() noexcept;
 
  private:
-  MemberGroups by_node() const;
-  void join_between_groups(int device, const Origin& origin);
-  void make_levels(const MemberGroups& member_groups, bool share_gpus, int device);
+  void make_levels(const MemberGroups& member_groups, int device);
   std::shared_ptr<CommunicatorCore> part(int colour, int key, std::string_view name, bool has_nccl);
 
   CommunicatorMember& member_;

@@ -31,8 +31,6 @@ class OwnedNcclCommunicator {
 
   // Makes the communicator together with all members.
   void join(int device, const Origin& origin);
-  // Takes over another group's communicator, which has the same members.
-  void take(OwnedNcclCommunicator& other) { communicator_ = std::move(other.communicator_); }
   // Starts the steps. `bound_call` is the first of their calls.
   void begin(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call, DeviceProgress& progress);
   // Throws failures since the last look, also those of other members.
