@@ -95,8 +95,6 @@ class Exchange {
   // mutex if another thread chooses just now. Of members that are threads of one process, one holds it. None of
   // them goes on before all have the choice.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
-  // True if one member chooses for all members that are threads of its process.
-  virtual bool chooses_for_others() const { return false; }
   // Sleeps before the next attempt to choose, longer with each one. The time is the same for all members of an
   // exchange, and differs between exchanges. Throws Error stall at the limit, counted from `since`.
   void wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const;

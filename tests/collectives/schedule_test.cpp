@@ -221,17 +221,6 @@ TEST(Text, RepeatedRoundsSayWhereTheyBeginAndEnd) {
             "out[12,16)..out[4,8) = tmp[0,4) op in[12,16)..in[4,8)\n");
 }
 
-TEST(Fingerprint, DiffersForDifferentSchedules) {
-  const Schedule schedule = exchange_with(1);
-  EXPECT_EQ(fingerprint(schedule), fingerprint(exchange_with(1)));
-  EXPECT_NE(fingerprint(schedule), fingerprint(exchange_with(2)));
-  EXPECT_NE(fingerprint(schedule), fingerprint(within(output(1, 2), schedule)));
-  Schedule larger = schedule;
-  ++larger.scratch;
-  EXPECT_NE(fingerprint(schedule), fingerprint(larger));
-  EXPECT_NE(fingerprint(schedule), fingerprint(then(schedule, schedule)));
-}
-
 // The ring for 4, as the tableau says: what a closed form does lap by lap.
 TEST(Closed, TheRingEqualsOneWrittenByHand) {
   const Problem problem{.collective = Collective::all_gather, .size = 4, .count = 2};
@@ -272,16 +261,6 @@ TEST(Closed, ManyMembersTakeLittleMemory) {
   EXPECT_LT(bytes(Collective::all_to_all, "bruck"), 65536U);
   EXPECT_LT(bytes(Collective::all_gather, "bruck"), 65536U);
   EXPECT_LT(bytes(Collective::all_gather, "neighbor"), 1U << 20U);
-}
-
-TEST(Fingerprint, EveryLapOfARepeatedRoundCounts) {
-  const auto walking = [](int step) {
-    ScheduleBuilder ring;
-    ring.round(5).send(1, MovingSlice(Space::output, Blocks::even(3, 4), 0, step));
-    return fingerprint(ring.done());
-  };
-  EXPECT_EQ(walking(1), walking(1));
-  EXPECT_NE(walking(1), walking(-1));  // the same first and last lap
 }
 
 }  // namespace
