@@ -75,11 +75,6 @@ Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::in
   return {core_, checked_core().exchange(sends, receives, origin)};
 }
 
-std::shared_ptr<std::byte> Communicator::gpu_memory(std::size_t count, std::size_t element_bytes, int device,
-                                                    Origin origin) const {
-  return checked_core().allocate_on_gpu(count, element_bytes, device, origin);
-}
-
 void Communicator::refuse_moved() {
   throw Error(Code::usage, "a communicator was used after it had been moved away", "use the one that it was moved to");
 }

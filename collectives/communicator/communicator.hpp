@@ -74,13 +74,6 @@ class Communicator : public Collectives<Communicator> {
     return SymmetricBuffer<T>(core_, detail::allocate_symmetric(&checked_core(), count, sizeof(T), origin), count);
   }
 
-  // Allocates `count` elements in a GPU's memory. All ranks call it. If each has its own GPU and NCCL, NCCL need not
-  // copy the memory (docs/gpu.md). Otherwise it is plain DeviceVector memory. Ranks may destroy buffers in any order.
-  template <class T>
-  DeviceVector<T> allocate_on_gpu(std::size_t count, int device = 0, Origin origin = Origin::here()) {
-    return {gpu_memory(count, sizeof(T), device, origin), count, device};
-  }
-
   // Returns the collectives in the order of a GPU's stream (a cudaStream_t). All ranks make such a call through on().
   StreamCollectives on(gpu::Stream stream) const {
     checked_core();
@@ -136,7 +129,6 @@ class Communicator : public Collectives<Communicator> {
   }
   Request messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                    Origin origin);
-  std::shared_ptr<std::byte> gpu_memory(std::size_t count, std::size_t element_bytes, int device, Origin origin) const;
   void run(const detail::CallRequest& request);
   Request begin(const detail::CallRequest& request);
   PreparedCall prepare(const detail::CallRequest& request);

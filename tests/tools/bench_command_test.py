@@ -227,8 +227,8 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
         self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "choose cpu or gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--cold"], "--cold with --device gpu")
-        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, symmetric, mpi, mpi:best, none")
-        for baseline in ("mpi:best", "symmetric", "host", "nccl", "mpi", "none"):
+        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, mpi, mpi:best, none")
+        for baseline in ("mpi:best", "host", "nccl", "mpi", "none"):
             code, out, err = self.bench(1, "bench", "all_reduce", "--sizes", "8", "--device", "gpu", "--baseline", baseline)
             self.assertTrue(code == 0 or "LOCKSTEP-E020" in err, f"{baseline}: {code} {out} {err}")
         self.refused(["compare", f"{now},{now}", now], "named before")

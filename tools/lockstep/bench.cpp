@@ -71,8 +71,8 @@ const std::vector<Option>& bench_option_list() {
        "Competitor that takes turns with Lockstep; may be given several times (default: mpi). mpi, mpi:best, memcpy, "
        "none, or file:EARLIER.json, which is not measured again. Lockstep's own variants: reproducible, symmetric, "
        "messages, checked, as_is (with --wire). With --device gpu (default: nccl): "
-       "nccl (NCCL's own operation), host (Lockstep on host buffers), symmetric (Lockstep in memory of "
-       "allocate_on_gpu), mpi and mpi:best (the MPI library with copies down and up), none."},
+       "nccl (NCCL's own operation), host (Lockstep on host buffers), mpi and mpi:best (the MPI library with copies "
+       "down and up), none."},
       {"seconds", 0, "S", "Longest time for a row, in seconds (default: 1)."},
       {"precision", 0, "P", "End a row when half of each interval is below P per cent (default: 2)."},
       {"seed", 0, "N", "Seed of the order in which the candidates take turns (default: 1)."},

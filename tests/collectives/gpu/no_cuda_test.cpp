@@ -52,7 +52,7 @@ TEST(NoCuda, DataOfTheHostAreReduced) {
     EXPECT_EQ(data, std::vector<int>(1000, 3));
     EXPECT_EQ(gpu::where(data.data()), gpu::MemoryLocation{});
     try {
-      world.allocate_on_gpu<float>(10);
+      const DeviceVector<float> there(10);
       ADD_FAILURE() << "there was some";
     } catch (const Error& error) {
       EXPECT_NE(std::string_view(error.what()).find("this build has no CUDA: "), std::string_view::npos)
