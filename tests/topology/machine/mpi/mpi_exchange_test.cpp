@@ -271,7 +271,7 @@ TEST(MpiTopology, IsTheSameOnAllRanksAndTrue) {
   ::gethostname(host.data(), host.size() - 1);
   std::set<std::string> hosts;
   for (const Bytes& bytes : world().all_gather("hosts", to_bytes(host.data()))) hosts.insert(to_string(bytes));
-  EXPECT_EQ(topology.node_count(), static_cast<int>(hosts.size())) << "every host of the tests has its own /dev/shm";
+  EXPECT_EQ(topology.node_count(), static_cast<int>(hosts.size())) << "every host of the tests has its own processes";
   EXPECT_EQ(topology.node(topology.member(session().rank()).node).host, host.data());
   EXPECT_EQ(topology.member(session().rank()).process, static_cast<int>(::getpid()));
   EXPECT_TRUE(world_group(topology, session().rank()).contains_me());
