@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients that become ready one after the other, under every strategy and layout: the sums are right and the same bits
-// as those of one call, and what is said of steps that are wrong.
+// Gradients that become ready one after the other, under every strategy and layout: the sums are right and the same
+// bits as those of one call, and what is said of steps that are wrong.
 #include "runtime/gradient_reducer.hpp"
 
 #include <gtest/gtest.h>
