@@ -48,23 +48,6 @@ TEST_F(OwnGpus, WorkInPlaceInMemoryThatNcclKnows) {
   EXPECT_EQ(gpus().pinnings(), 0);
 }
 
-// What NCCL does by itself there needs no other memory, so a graph may have it.
-TEST_F(OwnGpus, CaptureCallsInMemoryThatNcclKnows) {
-  with_members(2, [&](Communicator& world) {
-    const Stream stream(gpus(), world.rank());
-    DeviceVector<int> known = world.allocate_on_gpu<int>(count, world.rank());
-    known.copy_from(std::vector<int>(count, 1));
-    PreparedCall plan = world.on(stream.get()).plan_all_reduce(known, sum);
-    plan.run();
-    stream.wait();
-    gpus().capture(stream.get());
-    plan.run();
-    for (const auto& each : gpus().take_captured(stream.get())) stream.put(each);
-    stream.wait();
-    EXPECT_EQ(on_host(known)[3], 4);
-  });
-}
-
 TEST_F(OwnGpus, FreeMemoryThatNcclKnowsWhenAllHaveDroppedIt) {
   for (const auto how : {nccl::RegistrationMode::alone, nccl::RegistrationMode::together}) {
     nccl().set_registering(how);
