@@ -254,6 +254,7 @@ TEST(DrawnBatches, AreRightWithTensorsAnywhere) {
     if (!wrong.empty()) RC_FAIL(wrong);
   }));
   EXPECT_EQ(fake.living(), 0U);
+  EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
 }
 
 }  // namespace
