@@ -123,7 +123,8 @@ TEST(PlanText, EveryCollectiveHasAnAnswerWhoseLinesFitThePage) {
     const std::string all = printed({name, "-s", "2 x node(core:4 pu:1)", "--schedule"});
     for (const std::string& line : split(all, '\n')) {
       EXPECT_LE(line.size(), 110U) << line;
-      EXPECT_FALSE(line.ends_with(' ')) << line;
+      const bool is_idle = line.find_first_not_of(" 0123456789") == std::string::npos;  // a round of nothing
+      EXPECT_TRUE(is_idle || !line.ends_with(' ')) << line;
     }
     EXPECT_TRUE(all.starts_with(name) && holds(all, "\n> ") && holds(all, "All messages")) << all;
   }
