@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many members in one process, large data, and what a repeated call may not do: allocate.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
 
 #include "tests/collectives/communicator/members.hpp"
@@ -108,12 +110,34 @@ double free_gib() {
   return static_cast<double>(sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1U << 30U);
 }
 
+// In huge pages, since most of these tests' time would be page faults otherwise.
+template <class T>
+class LargeMemory {
+ public:
+  explicit LargeMemory(std::size_t count)
+      : bytes_(count * sizeof(T)),
+        at_(::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    EXPECT_NE(at_, MAP_FAILED);
+    static_cast<void>(::madvise(at_, bytes_, MADV_HUGEPAGE));
+  }
+  ~LargeMemory() { ::munmap(at_, bytes_); }
+  LargeMemory(const LargeMemory&) = delete;
+  LargeMemory& operator=(const LargeMemory&) = delete;
+  std::span<T> span() const { return {static_cast<T*>(at_), bytes_ / sizeof(T)}; }
+
+ private:
+  std::size_t bytes_;
+  void* at_;
+};
+
 TEST(Large, MoreThan2ToThe31Elements) {
   if (sanitized || free_gib() < 9) GTEST_SKIP() << lacks("9 GiB of free memory, and a program without a sanitizer");
   with_members(2,
                [](Communicator& world) {
                  const std::size_t count = (std::size_t{1} << 31U) + 12345;
-                 std::vector<std::uint8_t> data(count, static_cast<std::uint8_t>(world.rank() + 1));
+                 const LargeMemory<std::uint8_t> memory(count);
+                 const auto data = memory.span();
+                 std::ranges::fill(data, static_cast<std::uint8_t>(world.rank() + 1));
                  data[count - 1] = static_cast<std::uint8_t>(world.rank() + 5);
                  world.all_reduce(data, sum);
                  EXPECT_EQ(data[0], 3);
@@ -128,7 +152,9 @@ TEST(Large, ABroadcastOfMoreThan4Gib) {
   with_members(2,
                [](Communicator& world) {
                  const std::size_t count = (std::size_t{9} << 26U) + 1;  // of 8 bytes: 4.5 GiB
-                 std::vector<std::uint64_t> data(count, world.rank() == 1 ? 7U : 0U);
+                 const LargeMemory<std::uint64_t> memory(count);
+                 const auto data = memory.span();
+                 if (world.rank() == 1) std::ranges::fill(data, 7U);
                  if (world.rank() == 1) data[count - 1] = 9;
                  world.broadcast(data, 1);
                  EXPECT_EQ(data[0], 7U);
