@@ -59,7 +59,7 @@ Order Communicator::order() const { return checked_core().member().options().ord
 const Topology& Communicator::topology() const { return *checked_core().member().topology(); }
 const std::vector<int>& Communicator::ranks() const { return checked_core().member().planner().group().ranks(); }
 const CommunicatorOptions& Communicator::options() const { return checked_core().member().options(); }
-void Communicator::set_timeout(Duration timeout) { checked_core().set_timeout(timeout); }
+void Communicator::set_timeout(TimeSpan timeout) { checked_core().set_timeout(timeout); }
 bool Communicator::failed() const {
   return core_ && (core_->member().is_closed() || core_->member().engine().failed());
 }

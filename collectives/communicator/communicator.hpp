@@ -14,6 +14,7 @@
 #include "collectives/communicator/symmetric.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/time_span.hpp"
 #include "topology/topology.hpp"
 
 namespace lockstep {
@@ -45,7 +46,7 @@ class Communicator : public Collectives<Communicator> {
   const CommunicatorOptions& options() const;
   // Sets how long this rank's later calls may wait for the others. Then they fail with an error that names the missing
   // ranks. If it is zero, LOCKSTEP_TIMEOUT decides.
-  void set_timeout(Duration timeout);
+  void set_timeout(TimeSpan timeout);
   // True if an operation failed on this rank, so that all later ones are refused.
   bool failed() const;
 

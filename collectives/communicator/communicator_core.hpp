@@ -14,6 +14,7 @@
 #include "collectives/communicator/peer_messages.hpp"
 #include "collectives/communicator/pending_calls.hpp"
 #include "collectives/communicator/repeated_calls.hpp"
+#include "topology/base/duration.hpp"
 
 namespace lockstep::detail {
 

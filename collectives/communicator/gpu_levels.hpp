@@ -24,6 +24,7 @@
 #include "collectives/communicator/call_request.hpp"
 #include "collectives/communicator/member_groups.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::detail {

@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/escaped.hpp"
 
 namespace lockstep {

@@ -19,6 +19,7 @@
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/proc.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "tests/support/lacks.hpp"
 #include "tests/support/sanitized.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/group.hpp"
 #include "topology/members.hpp"
