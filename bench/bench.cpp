@@ -130,8 +130,6 @@ class RowMaker {
         kernel_(kernel),
         buffers_(subject, world.size(), world.rank()) {
     if (options.gpu) there_.emplace(world, buffers_, *options.gpu);
-    if (options.gpu && options.against_symmetric)
-      symmetric_.emplace(world, buffers_, *options.gpu, GpuBuffers::GpuAllocation::symmetric);
   }
 
   Row measure_it(bool& interrupted) {
@@ -189,7 +187,6 @@ class RowMaker {
     if (options_.against_nccl)
       all.emplace_back("nccl",
                        [this](const Subject& of, Buffers&) { return options_.against_nccl->candidate(of, *there_); });
-    if (symmetric_) all.emplace_back("symmetric", [this](const Subject&, Buffers&) { return in_symmetric(); });
     if (options_.against_host) all.emplace_back("host", [this](const Subject&, Buffers&) { return by_host(); });
     return all;
   }
@@ -197,11 +194,6 @@ class RowMaker {
   std::optional<BenchCandidate> by_host() {
     if (subject_.collective == Collective::sendrecv) return std::nullopt;
     return BenchCandidate{"host", [this, request = buffers_.request()] { world_.core()->run(request); }};
-  }
-
-  std::optional<BenchCandidate> in_symmetric() {
-    if (subject_.collective == Collective::sendrecv) return std::nullopt;
-    return BenchCandidate{"symmetric", [this, request = symmetric_->request()] { world_.core()->run(request); }};
   }
 
   BenchCandidate ours() {
@@ -244,13 +236,11 @@ class RowMaker {
   void refill() {
     buffers_.fill();
     if (there_) there_->take();
-    if (symmetric_) symmetric_->take();
   }
 
   void measure_in_stream(bool& interrupted) {
     if (subject_.collective == Collective::sendrecv || subject_.collective == Collective::barrier) return;
     StreamRow row(world_, subject_, *there_, options_.against_nccl.get());
-    if (symmetric_) row.add_symmetric(*symmetric_);
     if (options_.check) verify([&] { row.once(); });
     refill();
     row_.in_stream = row.measure(options_.effort, options_.seed + row_.bytes, row_.time.median, interrupted);
@@ -352,7 +342,6 @@ class RowMaker {
   WireFormat wire_ = WireFormat::as_is;  // the format that Lockstep uses
   Buffers buffers_;
   std::optional<GpuBuffers> there_;
-  std::optional<GpuBuffers> symmetric_;  // the same, in symmetric memory
   std::vector<BenchCandidate> candidates_;
   std::vector<std::byte> copied_;  // copied from its first half to its second
   Row row_;

@@ -36,10 +36,8 @@ struct BenchOptions {
   std::vector<std::pair<std::string, BenchRun>> earlier;  // runs that were read from files; they are not measured again
   std::function<void(const BenchProgress&)> progress = {};  // called ahead of each row
   std::optional<int> gpu;  // the GPU that holds this member's buffers; nothing: they are on the host
-  // Further candidates for buffers on GPUs: Lockstep on buffers of the host, Lockstep in memory of allocate_on_gpu, and
-  // NCCL's own operation.
+  // Further candidates for buffers on GPUs: Lockstep on buffers of the host, and NCCL's own operation.
   bool against_host = false;
-  bool against_symmetric = false;
   std::shared_ptr<NcclBaseline> against_nccl = {};
 };
 

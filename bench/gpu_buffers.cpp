@@ -16,7 +16,7 @@
 
 namespace lockstep::bench {
 
-GpuBuffers::GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAllocation memory)
+GpuBuffers::GpuBuffers(Communicator& world, Buffers& buffers, int device)
     : buffers_(buffers), device_(device), host_input_(buffers.input_bytes()), host_output_(buffers.output_bytes()) {
   const std::byte* const in = host_input_.data();
   const std::byte* const out = host_output_.data();
@@ -26,14 +26,9 @@ GpuBuffers::GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAll
       is_one_ ? std::max(in + host_input_.size(), out + host_output_.size()) : in + host_input_.size();
   bytes_ = static_cast<std::size_t>(end - begin_);
   std::string wrong;
-  const auto take = [&](std::size_t bytes) {
-    return memory == GpuAllocation::own ? DeviceVector<std::byte>(bytes, device)
-                                        : world.allocate_on_gpu<std::byte>(bytes, device);
-  };
   try {
-    input_ = take(bytes_);
-    // All members have to allocate it together, even those that do not need it.
-    if (!is_one_ || memory == GpuAllocation::symmetric) output_ = take(is_one_ ? 0 : host_output_.size());
+    input_ = DeviceVector<std::byte>(bytes_, device);
+    if (!is_one_) output_ = DeviceVector<std::byte>(host_output_.size(), device);
   } catch (const Error& error) {
     wrong = error.detail();
   }

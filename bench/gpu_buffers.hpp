@@ -14,8 +14,7 @@ namespace lockstep::bench {
 // memory, the constructor fails on all.
 class GpuBuffers {
  public:
-  enum class GpuAllocation : std::uint8_t { own, symmetric };  // memory of DeviceVector, or of allocate_on_gpu
-  GpuBuffers(Communicator& world, Buffers& buffers, int device, GpuAllocation memory = GpuAllocation::own);
+  GpuBuffers(Communicator& world, Buffers& buffers, int device);
 
   std::span<const std::byte> input() const { return {there(host_input_.data()), host_input_.size()}; }
   std::span<std::byte> output() const { return {there(host_output_.data()), host_output_.size()}; }

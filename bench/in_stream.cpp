@@ -57,12 +57,6 @@ void StreamRow::add(std::string name, std::function<void()> put) {
   candidates_.push_back(std::move(one));
 }
 
-void StreamRow::add_symmetric(const GpuBuffers& on) {
-  detail::CallRequest request = on.request();
-  request.stream = watch_.stream();
-  add("symmetric", [this, request] { world_.core()->run(request); });
-}
-
 void StreamRow::once() { watch_.time(1, ours_); }
 
 StreamTiming StreamRow::measure(const Effort& effort, std::uint64_t seed, double expected_us, bool& interrupted) {

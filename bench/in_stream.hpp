@@ -33,8 +33,6 @@ class StreamRow {
   // `nccl` may be null: then NCCL is not measured.
   StreamRow(Communicator& world, const Subject& subject, GpuBuffers& on, NcclBaseline* nccl);
 
-  // Adds Lockstep as a candidate on the same data in symmetric memory. It is called ahead of measure().
-  void add_symmetric(const GpuBuffers& on);
   gpu::Stream stream() const { return watch_.stream(); }
   // Runs Lockstep's operation once, and returns when it is complete.
   void once();

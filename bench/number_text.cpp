@@ -2,20 +2,13 @@
 // Chooses decimals by the size of a number, so that it keeps about three significant digits.
 #include "bench/number_text.hpp"
 
-#include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 
 #include "topology/base/text.hpp"
 
 namespace lockstep::bench::number_text {
 
-std::string fixed(double value, int decimals) {
-  std::array<char, 400> buffer{};  // the largest double has 309 digits
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.*f", decimals, value);
-  return {buffer.data(), static_cast<std::size_t>(std::max(length, 0))};
-}
+std::string fixed(double value, int decimals) { return with_decimals(value, decimals); }
 
 std::string number(double value) {
   if (!std::isfinite(value)) return "-";
@@ -36,9 +29,7 @@ std::string percent(double value) {
 std::string short_number(double value) {
   if (!std::isfinite(value)) return "-";
   if (std::abs(value) >= 999.5) return fixed(value, 0);
-  std::array<char, 40> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.3g", value);
-  return buffer.data();
+  return with_digits(value, 3);
 }
 
 std::string counted(std::size_t count, std::string_view one) { return text(count, ' ', one, count == 1 ? "" : "s"); }

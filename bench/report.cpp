@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes the page in the order of the reader's questions: the quality, the details, the changes, the slow link and the
-// configuration.
+// Makes the page in the order of the reader's questions: the quality, the details, the slow link, the configuration.
 #include "bench/report.hpp"
 
 #include <algorithm>
@@ -24,28 +23,18 @@ using html::counted;
 using html::element;
 using html::escaped;
 
-constexpr std::size_t most_open_rows = 40;      // of all tables of rows; more are folded
-constexpr std::size_t most_compared_rows = 24;  // the same for compared rows
+constexpr std::size_t most_open_rows = 40;  // of all tables of rows; more are folded
 constexpr std::array<std::string_view, 4> their_looks = {"theirs0", "theirs1", "theirs2", "theirs3"};
 
 struct ReportPage {
   const ReportParts& parts;
   const BenchRun& run;
-  std::optional<Comparison> comparison;
   std::vector<RowGroup> groups;
   std::vector<ReportFinding> findings;
 };
 
 ReportPage page_of(const ReportParts& parts) {
-  ReportPage page{.parts = parts,
-                  .run = *parts.run,
-                  .comparison = {},
-                  .groups = groups_of(*parts.run, parts.earlier),
-                  .findings = {}};
-  const bool rows = parts.earlier != nullptr && !(parts.run->rows.empty() && parts.earlier->rows.empty());
-  if (rows) page.comparison = compare(*parts.earlier, *parts.run, parts.options);
-  page.findings = findings_of(*parts.run, page.comparison ? &*page.comparison : nullptr);
-  return page;
+  return {.parts = parts, .run = *parts.run, .groups = groups_of(*parts.run), .findings = findings_of(*parts.run)};
 }
 
 std::string_view look_of_tone(Tone tone) {
@@ -124,7 +113,6 @@ std::string navigation(const ReportPage& page) {
   const auto link = [&](std::string_view id, std::string_view words) {
     all += text("<a href=\"#", id, "\">", escaped(words), "</a>\n");
   };
-  if (page.comparison) link("comparison", "Earlier against later");
   for (std::size_t i = 0; i < page.groups.size(); ++i) link(id_of(i), page.groups[i].title);
   if (!page.run.links.empty()) link("links", "Links");
   if (!page.parts.topology.empty() || !page.parts.topology_note.empty()) link("topology", "Topology");
@@ -189,32 +177,18 @@ void add_baselines(Charts& charts, const RowGroup& group) {
   }
 }
 
-void add_comparison_curves(Charts& charts, const RowGroup& group, const Comparison& comparison) {
-  std::vector<CurvePoint> points;
-  for (const ComparedRow& row : comparison.rows) {
-    RowKey key = row.key;
-    key.bytes = 0;
-    if (key == group.key) points.push_back({row.key.bytes, row.ratio, row.ci, 1});
-  }
-  std::erase_if(points, [](const CurvePoint& point) { return !(point.value > 0); });
-  charts.ratio.curves.push_back(curve("earlier run", "earlier", 0, std::move(points)));
-}
-
-Charts charts_of(const ReportPage& page, const RowGroup& group) {
+Charts charts_of(const RowGroup& group) {
   Charts charts;
   const auto own = [](const Row& row) { return &row.time; };
-  const std::vector<const Row*>& any = group.rows.empty() ? group.earlier : group.rows;
-  charts.time.curves.push_back(curve("limit", "limit", -1, points_of(any, limit_of)));
+  charts.time.curves.push_back(curve("limit", "limit", -1, points_of(group.rows, limit_of)));
   charts.bandwidth.curves.push_back(
-      curve("limit", "limit", -1, points_of(any, [](const Row& row) -> std::optional<RowValue> {
+      curve("limit", "limit", -1, points_of(group.rows, [](const Row& row) -> std::optional<RowValue> {
               if (!row.limit || !(row.limit->us > 0)) return std::nullopt;
               const double value = row.busbw * row.time.median / row.limit->us;
               return RowValue{value, {value, value}};
             })));
-  if (!group.earlier.empty()) add_times(charts, "earlier run", "earlier", 0, group.earlier, own);
   add_baselines(charts, group);
-  if (!group.rows.empty()) add_times(charts, "ours", "ours", 0, group.rows, own);
-  if (page.comparison) add_comparison_curves(charts, group, *page.comparison);
+  add_times(charts, "ours", "ours", 0, group.rows, own);
   for (Chart* chart : {&charts.time, &charts.bandwidth, &charts.ratio})
     std::erase_if(chart->curves, [](const Curve& each) { return each.points.empty(); });
   charts.time.title = text("time over size, ", group.title);
@@ -242,20 +216,15 @@ std::string chart_figure(const Chart& chart, std::string_view title, std::string
 
 std::string group_section(const ReportPage& page, std::size_t index) {
   const RowGroup& group = page.groups[index];
-  const Charts charts = charts_of(page, group);
+  const Charts charts = charts_of(group);
   std::string all =
       text("<div class=\"group\" id=\"", id_of(index), "\"><h3>", escaped(group.title), "</h3>\n", legend_of(charts),
            "<div class=\"charts\">\n", chart_figure(charts.time, "Time", " of one operation; bands are 95 % intervals"),
            chart_figure(charts.bandwidth, "Bus bandwidth", ", GB/s"),
            chart_figure(charts.ratio, "Ratio", ", theirs / ours: above 1 ours is the faster"), "</div>\n");
-  const auto table = [&](const std::vector<const Row*>& rows, bool open, std::string_view of) {
-    if (rows.empty()) return;
-    all += text("<details", open ? " open=\"open\"" : "", "><summary>", counted(rows.size(), "row"), of, "</summary>\n",
-                rows_table(rows, text(group.title, of)), "</details>\n");
-  };
-  table(group.rows, page.run.rows.size() <= most_open_rows, "");
-  table(group.earlier, false, " of the earlier run");
-  return all + "</div>\n";
+  const bool open = page.run.rows.size() <= most_open_rows;
+  return text(all, "<details", open ? " open=\"open\"" : "", "><summary>", counted(group.rows.size(), "row"),
+              "</summary>\n", rows_table(group.rows, group.title), "</details>\n</div>\n");
 }
 
 std::string groups_section(const ReportPage& page) {
@@ -266,50 +235,6 @@ std::string groups_section(const ReportPage& page) {
                 " launches; bands and intervals span those of all of them.</p>\n");
   }
   for (std::size_t i = 0; i < page.groups.size(); ++i) all += group_section(page, i);
-  return all + "</section>\n";
-}
-
-std::string comparison_counts(const Comparison& comparison) {
-  std::vector<std::string> parts;
-  for (const Verdict verdict :
-       {Verdict::slower, Verdict::faster, Verdict::same, Verdict::cannot_tell, Verdict::inconclusive}) {
-    const auto count = std::ranges::count(comparison.rows, verdict, &ComparedRow::verdict);
-    if (count > 0)
-      parts.push_back(text(count, ' ', verdict == Verdict::inconclusive ? "no verdict" : word_of(verdict)));
-  }
-  if (comparison.only_in_a > 0) parts.push_back(text(comparison.only_in_a, " only in the earlier run"));
-  if (comparison.only_in_b > 0) parts.push_back(text(comparison.only_in_b, " only in the later run"));
-  return parts.empty() ? "No row is in both." : text("Rows: ", join(parts, ", "), '.');
-}
-
-// A reason that all rows share is in the verdict only.
-bool reasons_differ(const Comparison& comparison) {
-  return std::ranges::any_of(comparison.rows,
-                             [&](const ComparedRow& row) { return row.refusal != comparison.rows.front().refusal; });
-}
-
-std::string comparison_section(const ReportPage& page) {
-  if (!page.comparison) return {};
-  const Comparison& comparison = *page.comparison;
-  std::vector<const ComparedRow*> rows;
-  std::vector<const ComparedRow*> changed;
-  for (const ComparedRow& row : comparison.rows) {
-    rows.push_back(&row);
-    if (row.verdict == Verdict::slower || row.verdict == Verdict::faster) changed.push_back(&row);
-  }
-  std::string all = text(
-      "<section id=\"comparison\"><h2>Earlier against later</h2>\n<p>Verdict: ", sentence(verdict_line(comparison)),
-      "</p>\n<p>", escaped(comparison_counts(comparison)),
-      " A ratio is the earlier time divided by the later: above 1 the later is the faster. A change of up to ",
-      html::short_number(100 * comparison.tolerance),
-      " % is none.</p>\n<p class=\"pale\">Earlier: ", escaped(comparison.a), ". Later: ", escaped(comparison.b),
-      ".</p>\n");
-  const bool reasons = reasons_differ(comparison);
-  const bool many = rows.size() > most_compared_rows;
-  if (many && !changed.empty()) all += comparison_table(changed, false, "rows that changed");
-  if (!rows.empty())
-    all += text("<details", many ? "" : " open=\"open\"", "><summary>", many ? "All " : "", counted(rows.size(), "row"),
-                "</summary>\n", comparison_table(rows, reasons, "earlier against later"), "</details>\n");
   return all + "</section>\n";
 }
 
@@ -357,9 +282,8 @@ std::string report_page(const ReportParts& parts) {
       "<meta name=\"color-scheme\" content=\"light dark\"/>\n<title>",
       title, "</title>\n<style>", report_style(), "</style>\n</head>\n<body><main>\n<header><h1>", title, "</h1>\n<p>",
       escaped(subtitle_of(page.run)), "</p></header>\n", verdict_section(page), tiles_of(page), navigation(page),
-      comparison_section(page), groups_section(page), links_section(page.run), topology_section(page),
-      "<section id=\"what\"><h2>Programs and machines</h2>\n<div class=\"facts\">",
-      facts_table(page.run, parts.earlier),
+      groups_section(page), links_section(page.run), topology_section(page),
+      "<section id=\"what\"><h2>Programs and machines</h2>\n<div class=\"facts\">", facts_table(page.run),
       "</div></section>\n<footer>Times are in microseconds (µs) unless said otherwise, 1 GB/s is 10<sup>9</sup> bytes "
       "a second, sizes "
       "are in powers of 1024 (K, M, G). A time is the median of samples, each the slowest rank's. Points and cells say "

@@ -15,7 +15,7 @@ namespace lockstep::bench {
 // Holds one line of a chart and its look.
 struct Curve {
   std::string name;  // for the legend
-  std::string look;  // CSS class: "ours", "theirs0" to "theirs3", "earlier", "limit"
+  std::string look;  // CSS class: "ours", "theirs0" to "theirs3", "limit"
   int shape = -1;    // of the points: circle, square, triangle, diamond; -1: a line without points
   std::vector<CurvePoint> points;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Derives findings from a run: wrong data, early end, doubts, comparison, links, scores and limits.
+// Derives findings from a run: wrong data, early end, doubts, links, scores and limits.
 #include "bench/report_findings.hpp"
 
 #include <algorithm>
@@ -57,13 +57,6 @@ void add_end(std::vector<ReportFinding>& all, const BenchRun& run) {
         {Tone::look, "The run ended early.", "The results here are complete and count; run it again for the rest."});
 }
 
-void add_comparison(std::vector<ReportFinding>& all, const Comparison& comparison) {
-  const Tone tone = comparison.verdict == Verdict::slower                                          ? Tone::bad
-                    : comparison.verdict == Verdict::faster || comparison.verdict == Verdict::same ? Tone::good
-                                                                                                   : Tone::look;
-  all.push_back({tone, text("Against the earlier run: ", verdict_line(comparison)), {}});
-}
-
 void add_links(std::vector<ReportFinding>& all, const BenchRun& run) {
   if (run.links.empty()) return;
   const std::vector<const PairLink*> slow = slow_links(run);
@@ -113,7 +106,7 @@ void add_doubts(std::vector<ReportFinding>& all, const BenchRun& run) {
 
 void add_scores(std::vector<ReportFinding>& all, const BenchRun& run) {
   for (const Score& score : scores_of(run)) {
-    if (!is_rival(score.baseline) || is_file(score.baseline)) continue;  // a file belongs to a comparison
+    if (!is_rival(score.baseline) || is_file(score.baseline)) continue;  // an earlier file is no rival
     const std::size_t rows = score.faster + score.equal + score.slower;
     const std::string counts = text("ours is faster in ", score.faster, ", equal in ", score.equal, " and slower in ",
                                     score.slower, " of ", counted(rows, "row"));
@@ -140,7 +133,7 @@ void add_limits(std::vector<ReportFinding>& all, const BenchRun& run) {
                    "Measure with more time (`--seconds`) while nothing else runs here."});
 }
 
-void add_rest(std::vector<ReportFinding>& all, const BenchRun& run, const Comparison* comparison) {
+void add_rest(std::vector<ReportFinding>& all, const BenchRun& run) {
   const auto checked =
       static_cast<std::size_t>(std::ranges::count_if(run.rows, [](const Row& row) { return row.check.looked_at(); }));
   if (checked > 0 && !std::ranges::any_of(run.rows, is_wrong))
@@ -149,7 +142,7 @@ void add_rest(std::vector<ReportFinding>& all, const BenchRun& run, const Compar
     all.push_back({Tone::look,
                    text("The results of ", counted(run.rows.size() - checked, "row"), " were not looked at."),
                    "Run it without `-c 0`."});
-  if (comparison == nullptr && !run.rows.empty() && run.launches < 3)
+  if (!run.rows.empty() && run.launches < 3)
     all.push_back({Tone::note,
                    run.launches == 1 ? "This is one launch: how much launches differ is not known."
                                      : "These are two launches: how much launches differ is hardly known.",
@@ -158,16 +151,15 @@ void add_rest(std::vector<ReportFinding>& all, const BenchRun& run, const Compar
 
 }  // namespace
 
-std::vector<ReportFinding> findings_of(const BenchRun& run, const Comparison* comparison) {
+std::vector<ReportFinding> findings_of(const BenchRun& run) {
   std::vector<ReportFinding> all;
   add_wrong(all, run);
   add_end(all, run);
-  if (comparison != nullptr) add_comparison(all, *comparison);
   add_links(all, run);
   add_doubts(all, run);
   add_scores(all, run);
   add_limits(all, run);
-  add_rest(all, run, comparison);
+  add_rest(all, run);
   if (all.empty())
     all.push_back({Tone::look, "Nothing was measured.", "Run `lockstep bench` or `lockstep links` with --json."});
   std::ranges::stable_sort(all, std::less<>(), &ReportFinding::tone);

@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include "bench/compare.hpp"
 #include "bench/row.hpp"
 
 namespace lockstep::bench {
@@ -21,9 +20,8 @@ struct ReportFinding {
   std::string next;  // the next step, a sentence or empty
 };
 
-// Returns at least one finding, the worst first. `comparison` compares an earlier run with this one; null: there is
-// none.
-std::vector<ReportFinding> findings_of(const BenchRun& run, const Comparison* comparison);
+// Returns at least one finding, the worst first.
+std::vector<ReportFinding> findings_of(const BenchRun& run);
 
 // Returns "Bad", "Look here", "Good", "Note".
 std::string_view word_of(Tone tone);

@@ -49,16 +49,10 @@ std::vector<std::string> baselines_of(const std::vector<const Row*>& rows) {
   return names;
 }
 
-std::vector<RowGroup> groups_of(const BenchRun& run, const BenchRun* earlier) {
+std::vector<RowGroup> groups_of(const BenchRun& run) {
   std::vector<RowGroup> groups;
   for (const Row& row : run.rows) group_of(groups, row).rows.push_back(&row);
-  if (earlier != nullptr) {
-    for (const Row& row : earlier->rows) group_of(groups, row).earlier.push_back(&row);
-  }
-  for (RowGroup& group : groups) {
-    sort(group.rows);
-    sort(group.earlier);
-  }
+  for (RowGroup& group : groups) sort(group.rows);
   return groups;
 }
 

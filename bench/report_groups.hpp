@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups rows for charts: all sizes of a collective, type and operation, of one run or of two. Several launches at one
+// Groups rows for charts: all sizes of a collective, type and operation. Several launches at one
 // size become one point: the geometric mean, and an interval that spans theirs.
 #pragma once
 
@@ -14,12 +14,11 @@
 
 namespace lockstep::bench {
 
-// Holds the rows of one chart. The rows belong to the runs.
+// Holds the rows of one chart. The rows belong to the run.
 struct RowGroup {
-  RowKey key;                       // its `bytes` are not used
-  std::string title;                // "all_reduce f32 sum"
-  std::vector<const Row*> rows;     // by size, then launch
-  std::vector<const Row*> earlier;  // of the earlier run
+  RowKey key;                    // its `bytes` are not used
+  std::string title;             // "all_reduce f32 sum"
+  std::vector<const Row*> rows;  // by size, then launch
 };
 
 // Returns the names of baselines, in the order in which they first appear.
@@ -27,8 +26,8 @@ std::vector<std::string> baselines_of(const std::vector<const Row*>& rows);
 
 std::string title_of(const RowKey& key);
 
-// Returns the groups that are worth a chart. They point into the runs, which must outlive them.
-std::vector<RowGroup> groups_of(const BenchRun& run, const BenchRun* earlier);
+// Returns the groups that are worth a chart. They point into the run, which must outlive them.
+std::vector<RowGroup> groups_of(const BenchRun& run);
 
 // Holds the value of a row that a RowReader selects. A reader returns nothing if the row has no such measurement.
 struct RowValue {

@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <functional>
 #include <limits>
 
 #include "bench/html_text.hpp"
-#include "bench/report_style.hpp"
 #include "bench/report_table.hpp"
 #include "bench/statistics.hpp"
 #include "topology/base/text.hpp"
@@ -66,13 +64,10 @@ struct HeatCell {
   const PairLink* worst = nullptr;
 };
 
-// Selects the target of a heat map: a page, whose style has classes, or a picture without a page, for any viewer.
-enum class Canvas : std::uint8_t { page, picture };
-
 // Groups members into cells of equal width, and draws them.
 class HeatMap {
  public:
-  HeatMap(const BenchRun& run, const LinkMatrix& matrix, Canvas canvas) : run_(run), matrix_(matrix), canvas_(canvas) {
+  HeatMap(const BenchRun& run, const LinkMatrix& matrix) : run_(run), matrix_(matrix) {
     std::size_t members = run.hosts.size();
     for (const PairLink& link : run.links) {
       if (drawable(link)) members = std::max(members, static_cast<std::size_t>(link.b) + 1);
@@ -131,11 +126,9 @@ class HeatMap {
   std::string cell_svg(const HeatCell& cell, std::size_t row, std::size_t column) const;
   std::string labels() const;
   std::string borders() const;
-  std::string looking_like(std::string_view name) const;
 
   const BenchRun& run_;
   const LinkMatrix& matrix_;
-  Canvas canvas_;
   std::size_t members_ = 0;
   std::size_t bin_ = 1;
   std::size_t side_ = 0;
@@ -147,27 +140,6 @@ class HeatMap {
 };
 
 constexpr double edge = 40;  // space for labels, left and above
-
-// Returns the paint of a CSS class in its light colours, as attributes, because not every viewer reads a style.
-std::string painted_like(std::string_view name) {
-  const auto line = [](std::string_view colour, std::string_view width) {
-    return text("fill=\"none\" stroke=\"", light_colour(colour), "\" stroke-width=\"", width, '"');
-  };
-  const auto words = [](std::string_view colour, std::string_view anchor) {
-    return text("fill=\"", light_colour(colour), "\" font-size=\"10\" text-anchor=\"", anchor, '"');
-  };
-  if (name == "none") return "fill=\"none\"";
-  if (name == "slow") return line("slow", "3");
-  if (name == "border") return line("ink", "1.5");
-  if (name == "tick x") return words("pale", "middle");
-  if (name == "tick y") return words("pale", "end");
-  if (name.starts_with('v')) return words(name < "v5" ? "v-low" : "v-high", "middle");
-  return text("fill=\"", light_colour(name), "\" stroke=\"", light_colour("card"), '"');
-}
-
-std::string HeatMap::looking_like(std::string_view name) const {
-  return canvas_ == Canvas::page ? text("class=\"", name, '"') : painted_like(name);
-}
 
 std::string HeatMap::title(const HeatCell& cell, std::size_t row, std::size_t column) const {
   const std::string value = text(html::number(cell.value), ' ', matrix_.unit);
@@ -185,12 +157,12 @@ std::string HeatMap::cell_svg(const HeatCell& cell, std::size_t row, std::size_t
   const double y = edge + static_cast<double>(row) * wide;
   const std::string box = text("x=\"", coordinate(x), "\" y=\"", coordinate(y), "\" width=\"", coordinate(wide),
                                "\" height=\"", coordinate(wide), '"');
-  if (cell.pairs == 0) return text("<rect ", looking_like("none"), ' ', box, "/>");
+  if (cell.pairs == 0) return text("<rect class=\"none\" ", box, "/>");
   const int colour = shade(cell.value);
-  std::string all = text("<rect ", looking_like(text('q', colour)), ' ', box, ">",
+  std::string all = text("<rect class=\"q", colour, "\" ", box, ">",
                          element("title", "", escaped(title(cell, row, column))), "</rect>");
   if (side_ <= 24) {
-    all += text("<text ", looking_like(text('v', colour)), " x=\"", coordinate(x + wide / 2), "\" y=\"",
+    all += text("<text class=\"v", colour, "\" x=\"", coordinate(x + wide / 2), "\" y=\"",
                 coordinate(y + wide / 2 + 3.5), "\">", cell_number(cell.value), "</text>");
   }
   return all;
@@ -203,9 +175,9 @@ std::string HeatMap::labels() const {
   for (std::size_t i = 0; i < side_; i += every) {
     const double middle = edge + (static_cast<double>(i) + 0.5) * wide;
     const std::string tip = bin_ == 1 ? element("title", "", escaped(rank_text(run_, static_cast<int>(i)))) : "";
-    all += text("<text ", looking_like("tick y"), " x=\"", coordinate(edge - 5), "\" y=\"", coordinate(middle + 3.5),
-                "\">", label(i), tip, "</text>");
-    all += text("<text ", looking_like("tick x"), " x=\"", coordinate(middle), "\" y=\"", coordinate(edge - 6), "\">",
+    all += text("<text class=\"tick y\" x=\"", coordinate(edge - 5), "\" y=\"", coordinate(middle + 3.5), "\">",
+                label(i), tip, "</text>");
+    all += text("<text class=\"tick x\" x=\"", coordinate(middle), "\" y=\"", coordinate(edge - 6), "\">",
                 bin_ == 1 ? label(i) : text(i * bin_), tip, "</text>");
   }
   return all;
@@ -218,8 +190,8 @@ std::string HeatMap::borders() const {
   for (std::size_t rank = 1; bin_ == 1 && rank < std::min(run_.hosts.size(), members_); ++rank) {
     if (run_.hosts[rank] == run_.hosts[rank - 1]) continue;
     const std::string at = coordinate(edge + static_cast<double>(rank) * cell_width());
-    all += text("<path ", looking_like("border"), " d=\"M", at, ' ', coordinate(edge), 'V', coordinate(end), 'M',
-                coordinate(edge), ' ', at, 'H', coordinate(end), "\"/>");
+    all += text("<path class=\"border\" d=\"M", at, ' ', coordinate(edge), 'V', coordinate(end), 'M', coordinate(edge),
+                ' ', at, 'H', coordinate(end), "\"/>");
   }
   return all;
 }
@@ -233,17 +205,15 @@ std::string HeatMap::svg() const {
       const HeatCell& cell = cells_[row * side_ + column];
       all += cell_svg(cell, row, column);
       if (cell.slow == nullptr) continue;
-      outlines +=
-          text("<rect ", looking_like("slow"), " x=\"", coordinate(edge + static_cast<double>(column) * wide + 1.5),
-               "\" y=\"", coordinate(edge + static_cast<double>(row) * wide + 1.5), "\" width=\"", coordinate(wide - 3),
-               "\" height=\"", coordinate(wide - 3), "\"/>");
+      outlines += text("<rect class=\"slow\" x=\"", coordinate(edge + static_cast<double>(column) * wide + 1.5),
+                       "\" y=\"", coordinate(edge + static_cast<double>(row) * wide + 1.5), "\" width=\"",
+                       coordinate(wide - 3), "\" height=\"", coordinate(wide - 3), "\"/>");
     }
     all += '\n';
   }
   const double whole = edge + static_cast<double>(side_) * wide + 3;
   const std::string_view size = side_ <= small_side ? "small" : side_ <= 24 ? "middle" : "large";
-  const std::string look = canvas_ == Canvas::page ? text("class=\"heat ", size, "\" ") : std::string();
-  return text("<svg ", look, "viewBox=\"0 0 ", coordinate(whole), ' ', coordinate(whole),
+  return text("<svg class=\"heat ", size, "\" viewBox=\"0 0 ", coordinate(whole), ' ', coordinate(whole),
               "\" role=\"img\" aria-label=\"", escaped(text(matrix_.title, " between members")), "\">\n", all, labels(),
               borders(), outlines, "</svg>\n");
 }
@@ -260,7 +230,7 @@ std::string HeatMap::legend() const {
 }
 
 std::string matrix_figure(const BenchRun& run, const LinkMatrix& matrix) {
-  const HeatMap heat(run, matrix, Canvas::page);
+  const HeatMap heat(run, matrix);
   if (heat.empty()) return {};
   const std::string note =
       heat.bin() > 1 ? text(" Each cell is the worst of ", heat.bin(), " × ", heat.bin(), " members.") : "";
@@ -345,26 +315,6 @@ std::vector<const PairLink*> slow_links(const BenchRun& run) {
 
 std::string pair_text(const BenchRun& run, const PairLink& link) {
   return text(rank_text(run, link.a), " and ", rank_text(run, link.b));
-}
-
-std::string links_svg(const BenchRun& run) {
-  constexpr int side = 480;
-  constexpr int above = 34;
-  constexpr int margin = 20;
-  std::string inner;
-  int x = margin;
-  for (const LinkMatrix& matrix : matrices_of()) {
-    const HeatMap heat(run, matrix, Canvas::picture);
-    if (heat.empty()) continue;
-    inner += text("<text fill=\"", light_colour("ink"), "\" font-size=\"14\" font-weight=\"600\" x=\"", x, "\" y=\"",
-                  above - 10, "\">", escaped(text(matrix.title, ", ", matrix.unit)), "</text>\n<svg x=\"", x, "\" y=\"",
-                  above, "\" width=\"", side, "\" height=\"", side, "\">", heat.svg(), "</svg>\n");
-    x += side + margin;
-  }
-  return text("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", x, ' ', side + above + margin, "\" width=\"",
-              x, "\" height=\"", side + above + margin,
-              "\" font-family=\"system-ui, sans-serif\">\n<rect width=\"100%\" height=\"100%\" fill=\"",
-              light_colour("card"), "\"/>\n", inner, "</svg>\n");
 }
 
 std::string links_section(const BenchRun& run) {

@@ -16,8 +16,6 @@ inline constexpr std::size_t most_pairs = 4000;  // in the table of all pairs
 
 // Returns the section of the page; an empty string if no link was measured.
 std::string links_section(const BenchRun& run);
-// Returns the matrices as a picture of their own.
-std::string links_svg(const BenchRun& run);
 
 // Returns the links with `slow` set. They belong to the run.
 std::vector<const PairLink*> slow_links(const BenchRun& run);

@@ -2,21 +2,19 @@
 // Holds the style sheet of a report's page as text.
 #include "bench/report_style.hpp"
 
-#include "topology/base/text.hpp"
-
 namespace lockstep::bench {
 namespace {
 
 // The style has no < and &, so that the page is valid XML.
 constexpr std::string_view style = R"css(
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#14181f;--pale:#566070;--rule:#dde1e7;--grid:#e8ebf0;
---ours:#0072b2;--theirs0:#c2500a;--theirs1:#00805c;--theirs2:#a2487f;--theirs3:#8a6a00;--earlier:#111;--limit:#6b7280;
+--ours:#0072b2;--theirs0:#c2500a;--theirs1:#00805c;--theirs2:#a2487f;--theirs3:#8a6a00;--limit:#6b7280;
 --same:#7f8794;--good:#00664a;--bad:#b3261e;--look:#8a5a00;--good-back:#e3f4ee;--bad-back:#fdecea;--look-back:#fdf3df;
 --q0:#e6f0f9;--q1:#d3e5f4;--q2:#b9d6ec;--q3:#99c5e3;--q4:#6aabd4;--q5:#4290c4;--q6:#2272ae;--q7:#0f5592;--q8:#08376b;
 --v-low:#14181f;--v-high:#fff;--slow:#d6006c}
 @media screen and (prefers-color-scheme:dark){:root{--page:#101318;--card:#191d24;--ink:#e7eaef;--pale:#a0a9b7;
 --rule:#323945;--grid:#272d37;--ours:#58b4ec;--theirs0:#f2955a;--theirs1:#3fc49c;--theirs2:#e39bc6;--theirs3:#e5c14e;
---earlier:#e7eaef;--limit:#8d97a6;--same:#9aa3b0;--good:#5fd3a9;--bad:#ff8b80;--look:#f0be5c;--good-back:#12302a;
+--limit:#8d97a6;--same:#9aa3b0;--good:#5fd3a9;--bad:#ff8b80;--look:#f0be5c;--good-back:#12302a;
 --bad-back:#3d1c1a;--look-back:#35290f;
 --q0:#1c232d;--q1:#1f2f42;--q2:#223e5a;--q3:#255073;--q4:#2a658f;--q5:#3a80ae;--q6:#5a9fca;--q7:#89c0e2;--q8:#c3e1f5;
 --v-low:#e7eaef;--v-high:#0d1117;--slow:#ff6cb4}}
@@ -70,11 +68,10 @@ svg{display:block}
 .grid.one{stroke:var(--ink);stroke-width:1.4}
 .axis{stroke:var(--rule);stroke-width:1}
 .ours{--c:var(--ours)}.theirs0{--c:var(--theirs0)}.theirs1{--c:var(--theirs1)}.theirs2{--c:var(--theirs2)}
-.theirs3{--c:var(--theirs3)}.earlier{--c:var(--earlier)}.limit{--c:var(--limit)}
+.theirs3{--c:var(--theirs3)}.limit{--c:var(--limit)}
 .curve{fill:none;stroke:var(--c);stroke-width:1.7;stroke-linejoin:round}
 .theirs0 .curve,.theirs2 .curve{stroke-dasharray:6 3}
 .theirs1 .curve,.theirs3 .curve{stroke-dasharray:2 3}
-.earlier .curve{stroke-width:1.1;stroke-dasharray:8 2 2 2}
 .limit .curve{stroke-dasharray:1 3;stroke-width:2}
 .band{fill:var(--c);fill-opacity:.2;stroke:none}
 .dot{fill:var(--c);stroke:transparent;stroke-width:9}
@@ -94,7 +91,6 @@ tr.wrong em{color:var(--bad)}
 tr.noisy em{color:var(--look)}
 tr.wrong td,tr.wrong th{background:var(--bad-back)}
 tr.noisy td,tr.noisy th{background:var(--look-back)}
-tr.differs td:last-child{color:var(--look);font-weight:600}
 .facts th,.facts td{white-space:normal;overflow-wrap:anywhere;min-width:90px}
 details{margin-top:8px}
 summary{cursor:pointer;color:var(--ours);font-size:14px}
@@ -130,14 +126,5 @@ tbody th{position:static}nav{display:none}details::details-content{content-visib
 }  // namespace
 
 std::string_view report_style() { return style; }
-
-std::string_view light_colour(std::string_view variable) {
-  const std::string_view root = style.substr(0, style.find('}'));
-  const std::string name = text("--", variable, ":");
-  const std::size_t at = root.find(name);
-  if (at == std::string_view::npos) return {};
-  const std::string_view value = root.substr(at + name.size());
-  return value.substr(0, value.find(';'));
-}
 
 }  // namespace lockstep::bench

@@ -3,15 +3,11 @@
 // are those of Okabe and Ito, which people with any of the usual colour weaknesses can tell apart.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace lockstep::bench {
 
 // Returns the CSS of a page.
 std::string_view report_style();
-
-// Returns the light colour of a variable, for pictures without a page: "card" is "#fff". It is empty if there is none.
-std::string_view light_colour(std::string_view variable);
 
 }  // namespace lockstep::bench

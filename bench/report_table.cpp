@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Marks wrong, noisy and slower rows with words; colours only repeat them.
+// Marks wrong and noisy rows with words; colours only repeat them.
 #include "bench/report_table.hpp"
 
 #include <algorithm>
@@ -93,46 +93,6 @@ void add_row(HtmlTable& table, const Row& row, const std::vector<std::string>& b
   table.cell(remarks(row));
 }
 
-struct FactLine {
-  std::string name;
-  std::string now;
-  std::string before;
-};
-
-// Adds facts in the order of the first run; those of the other run only come last.
-void add_facts(std::vector<FactLine>& lines, std::string_view what, const std::vector<Fact>& now,
-               const std::vector<Fact>& before) {
-  const std::size_t begin = lines.size();
-  for (const Fact& fact : now) lines.push_back({text(what, fact.name), fact.value, "-"});
-  for (const Fact& fact : before) {
-    const std::string name = text(what, fact.name);
-    const auto found = std::find_if(lines.begin() + static_cast<std::ptrdiff_t>(begin), lines.end(),
-                                    [&](const FactLine& line) { return line.name == name && line.before == "-"; });
-    if (found == lines.end())
-      lines.push_back({name, "-", fact.value});
-    else
-      found->before = fact.value;
-  }
-}
-
-std::vector<FactLine> basic_facts(const BenchRun& run, const BenchRun& before) {
-  const auto both = [&](std::string_view name, const auto& word) {
-    return FactLine{std::string(name), word(run), word(before)};
-  };
-  return {
-      both("Lockstep", [](const BenchRun& of) { return text(of.version, of.commit.empty() ? "" : " ", of.commit); }),
-      both("started", [](const BenchRun& of) { return of.started; }),
-      both("command", [](const BenchRun& of) { return join(of.arguments, " "); }),
-      both("seed", [](const BenchRun& of) { return text(of.seed); }),
-      both("ranks", [](const BenchRun& of) { return text(of.ranks); }),
-      both("nodes", [](const BenchRun& of) { return text(of.nodes); }),
-      both("launches", [](const BenchRun& of) { return text(of.launches); }),
-      both("more ranks than cores", [](const BenchRun& of) { return number_text::yes_or_no(of.oversubscribed); }),
-      both("ended early", [](const BenchRun& of) { return number_text::yes_or_no(of.interrupted); }),
-      both("verdict", [](const BenchRun& of) { return of.verdict; }),
-      both("exit code", [](const BenchRun& of) { return text(of.exit_code); })};
-}
-
 }  // namespace
 
 void HtmlTable::head(std::string_view look, std::string_view name, std::string_view tip) {
@@ -193,47 +153,30 @@ std::string rows_table(const std::vector<const Row*>& rows, std::string_view nam
   return table.done(name);
 }
 
-std::string facts_table(const BenchRun& run, const BenchRun* earlier) {
-  const BenchRun& before = earlier == nullptr ? run : *earlier;
-  std::vector<FactLine> lines = basic_facts(run, before);
-  add_facts(lines, "", run.machine, before.machine);
-  add_facts(lines, "set: ", run.settings, before.settings);
-  add_facts(lines, "limit: ", run.limits, before.limits);
+std::string facts_table(const BenchRun& run) {
   HtmlTable table;
-  table.words("what");
-  if (earlier == nullptr) {
-    table.words("value");
-    for (const FactLine& line : lines) table.row().cell(line.name).cell(line.now.empty() ? "-" : line.now);
-    return table.done("programs and machines");
-  }
-  table.words("earlier").words("later").words("");
-  for (const FactLine& line : lines) {
-    const bool differs = line.now != line.before;
-    table.row(differs ? "differs" : "").cell(line.name).cell(line.before.empty() ? "-" : line.before);
-    table.cell(line.now.empty() ? "-" : line.now).cell(differs ? "differs" : "");
-  }
+  table.words("what").words("value");
+  const auto line = [&](std::string_view name, std::string_view value) {
+    table.row().cell(name).cell(value.empty() ? "-" : value);
+  };
+  const auto lines = [&](std::string_view what, const std::vector<Fact>& facts) {
+    for (const Fact& fact : facts) line(text(what, fact.name), fact.value);
+  };
+  line("Lockstep", text(run.version, run.commit.empty() ? "" : " ", run.commit));
+  line("started", run.started);
+  line("command", join(run.arguments, " "));
+  line("seed", text(run.seed));
+  line("ranks", text(run.ranks));
+  line("nodes", text(run.nodes));
+  line("launches", text(run.launches));
+  line("more ranks than cores", number_text::yes_or_no(run.oversubscribed));
+  line("ended early", number_text::yes_or_no(run.interrupted));
+  line("verdict", run.verdict);
+  line("exit code", text(run.exit_code));
+  lines("", run.machine);
+  lines("set: ", run.settings);
+  lines("limit: ", run.limits);
   return table.done("programs and machines");
-}
-
-std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name) {
-  HtmlTable table;
-  table.words("what").numbers("size").numbers("earlier µs").numbers("later µs");
-  table.numbers("ratio", "earlier time divided by later: above 1 the later is faster").numbers("95 % interval");
-  table.words("later is");
-  if (reasons) table.words("why no verdict");
-  for (const ComparedRow* row : rows) {
-    const std::string_view look = row->verdict == Verdict::slower   ? "bad"
-                                  : row->verdict == Verdict::faster ? "good"
-                                                                    : "even";
-    table.row().cell(title_of(row->key)).cell(html::size_word(row->key.bytes)).cell(positive(row->a_us));
-    table.cell(positive(row->b_us)).cell(html::fixed(row->ratio, 3));
-    table.cell(interval_cell(
-        row->ci, [](double value) { return std::isfinite(value) ? html::fixed(value, 3) : std::string("∞"); }));
-    table.markup(element("span", text(" class=\"", look, "\""),
-                         row->verdict == Verdict::inconclusive ? "no verdict" : word_of(row->verdict)));
-    if (reasons) table.cell(row->refusal ? text(row->refusal->reason, ". ", row->refusal->remedy) : "");
-  }
-  return table.done(name);
 }
 
 }  // namespace lockstep::bench

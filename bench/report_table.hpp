@@ -37,10 +37,7 @@ class HtmlTable {
 // Returns a table of all measurements of these rows: every number of the bench's own table, and the tail of the times.
 std::string rows_table(const std::vector<const Row*>& rows, std::string_view name);
 
-// Returns a table of the configuration of the run. With two runs it has a column for each, and marks the differences.
-std::string facts_table(const BenchRun& run, const BenchRun* earlier);
-
-// Returns a table of the comparison. `reasons` adds the reason of each refusal.
-std::string comparison_table(const std::vector<const ComparedRow*>& rows, bool reasons, std::string_view name);
+// Returns a table of the configuration of the run.
+std::string facts_table(const BenchRun& run);
 
 }  // namespace lockstep::bench

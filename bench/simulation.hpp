@@ -12,6 +12,7 @@
 #include "bench/buffers.hpp"
 #include "bench/subject.hpp"
 #include "collectives/simulated/fabric.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 

@@ -7,14 +7,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <vector>
 
+#include "bench/number_text.hpp"
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/start.hpp"
 #include "runtime/strategy.hpp"
@@ -25,6 +24,7 @@
 namespace {
 
 using namespace lockstep;
+using bench::number_text::fixed;
 using Clock = std::chrono::steady_clock;
 
 constexpr double most_more = 1.1;
@@ -65,12 +65,6 @@ Quartiles spread_of(std::vector<double> times) {
   std::ranges::sort(times);
   const auto at = [&](std::size_t quarter) { return times[(times.size() - 1) * quarter / 4]; };
   return {at(1), at(2), at(3)};
-}
-
-std::string fixed(double number, int digits) {
-  std::array<char, 64> words{};
-  std::snprintf(words.data(), words.size(), "%.*f", digits, number);
-  return words.data();
 }
 
 std::string words(const Quartiles& spread) {

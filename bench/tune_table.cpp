@@ -2,9 +2,8 @@
 // Draws conclusions from the measured sizes: the choices, and the text of the table.
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
-#include <sstream>
 
+#include "bench/number_text.hpp"
 #include "bench/tune.hpp"
 #include "topology/base/text.hpp"
 
@@ -12,10 +11,8 @@ namespace lockstep::bench {
 namespace {
 
 std::string two_digits(double value) {
-  std::ostringstream out;
   constexpr double large = 100;
-  out << std::fixed << std::setprecision(value < large ? 2 : 0) << value;
-  return out.str();
+  return number_text::fixed(value, value < large ? 2 : 0);
 }
 
 std::string bounds_text(const Interval& of) { return text('[', two_digits(of.low), ", ", two_digits(of.high), ']'); }

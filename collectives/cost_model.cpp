@@ -294,10 +294,6 @@ PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFa
   return price(workload_of(algorithm, problem, facts), 1, facts, segments);
 }
 
-double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments) {
-  return price(algorithm, problem, facts, segments).total_us;
-}
-
 // Takes the bytes that the busiest member reads of others' memory, at the rate of messages. `bytes` are those of
 // Spec::count.
 PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts) {

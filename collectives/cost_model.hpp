@@ -111,8 +111,6 @@ PriceTerms price(const Workload& work, double scale, const GroupFacts& facts, in
 // Predicts the time from the first message to the last. The problem is counted in elements of one byte. If it rounds
 // off, messages between nodes have half as many bytes.
 PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
-// Returns the total of price().
-double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1);
 // Predicts the time of one collective of all members in their node's memory. It serves people only; the planner takes
 // this way wherever it can. All zeros mean that members do not know each other's counts.
 PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts);

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "topology/base/bytes.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

@@ -237,7 +237,5 @@ Schedule staged(Schedule schedule, std::size_t input_count);
 // Return text for people, one line a round: "3x ->1 out[0,4) <-2 tmp[0,4) out[0,4) = out[0,4) op tmp[0,4)".
 std::string to_text(const Slice& slice);
 std::string to_text(const Schedule& schedule);
-// Returns a hash of the schedule, without the blocks of IntraNodeStep. A repeated round counts as its laps written out.
-std::uint64_t fingerprint(const Schedule& schedule);
 
 }  // namespace lockstep

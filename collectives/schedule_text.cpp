@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prints schedules for people, and hashes them to 64 bits.
+// Prints schedules for people.
 #include "collectives/schedule.hpp"
-#include "topology/base/bytes.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -56,40 +55,6 @@ std::string to_text(const Schedule& schedule) {
     all += text(round.times, "x  ", join(parts, "  "), '\n');
   }
   return all;
-}
-
-std::uint64_t fingerprint(const Schedule& schedule) {
-  Writer all;
-  all.put(schedule.scratch);
-  const auto put = [&](const Slice& slice) { all.put(slice.space).put(slice.offset).put(slice.count); };
-  const auto put_messages = [&](const std::vector<Message>& messages, int lap) {
-    all.put(messages.size());
-    for (const Message& message : messages) {
-      all.put(message.peer_at(lap));
-      put(message.slice.at(lap));
-      if (message.narrow) all.put(message.narrow);
-    }
-  };
-  for (const Round& round : schedule.rounds) {
-    for (int lap = 0; lap < round.times; ++lap) {  // a repeated round hashes as its laps written out
-      put_messages(round.sends, lap);
-      put_messages(round.receives, lap);
-      all.put(round.locals.size());
-      for (const LocalStep& local : round.locals) {
-        all.put(local.kind);
-        put(local.target.at(lap));
-        put(local.left.at(lap));
-        put(local.right.at(lap));
-      }
-      for (const IntraNodeStep& node_step : round.node_steps) {
-        all.put(node_step.collective).put(node_step.members.size()).put(node_step.root);
-        for (const int member : node_step.members) all.put(member);
-        put(node_step.from);
-        put(node_step.to);
-      }
-    }
-  }
-  return hash(all.take());
 }
 
 }  // namespace lockstep

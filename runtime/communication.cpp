@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 

@@ -13,7 +13,7 @@
 
 #include "collectives/types.hpp"
 #include "topology/base/log.hpp"
-#include "topology/base/text.hpp"
+#include "topology/base/time_span.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep {
@@ -33,7 +33,7 @@ struct CommunicationOptions {
   // Holds how many bytes of values are combined as one pack. Zero puts all values into one pack.
   std::int64_t bytes_per_pack = 0;
   // Limits how long a collective waits for the other replicas. Zero means LOCKSTEP_TIMEOUT.
-  Duration timeout = {};
+  TimeSpan timeout = {};
   CommunicationImplementation implementation = CommunicationImplementation::automatic;
 
   bool operator==(const CommunicationOptions&) const = default;

@@ -28,7 +28,7 @@ void average(const TensorView& view, int of);
 // Sets the timeout of a member's calls while it lives. Zero changes nothing.
 class ScopedTimeout {
  public:
-  ScopedTimeout(Communicator& member, Duration timeout) : member_(timeout == Duration{} ? nullptr : &member) {
+  ScopedTimeout(Communicator& member, TimeSpan timeout) : member_(timeout == TimeSpan{} ? nullptr : &member) {
     if (member_ == nullptr) return;
     before_ = member.options().timeout;
     member.set_timeout(timeout);
@@ -41,7 +41,7 @@ class ScopedTimeout {
 
  private:
   Communicator* member_;
-  Duration before_ = {};
+  TimeSpan before_ = {};
 };
 
 // Adds a subject by which members compare their calls, while it lives. A field of value 0 leaves the current one.

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "runtime/replica_threads.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/progress_hooks.hpp"
 #include "topology/base/text.hpp"

@@ -3,6 +3,7 @@
 #include "runtime/start.hpp"
 
 #include "runtime/task_session_backend.hpp"
+#include "topology/base/text.hpp"
 #include "topology/machine/last_word.hpp"
 
 namespace lockstep {

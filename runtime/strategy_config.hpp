@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/communication.hpp"
+#include "topology/base/duration.hpp"
 
 namespace lockstep::detail {
 

@@ -7,14 +7,15 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 #include "topology/exchange_rules.hpp"
 
 namespace lockstep {
 
 // Pauses without a lock. A thread that waited for it alone would keep the others of its exchange from choosing, and
 // hold the locks that they need.
-void Exchange::wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const {
-  if (wait_limits_.limit > Duration{} && std::chrono::steady_clock::now() - since > wait_limits_.limit)
+void Exchange::wait_to_choose(unsigned attempt, TimeSpan waited) const {
+  if (wait_limits_.limit > Duration{} && waited > wait_limits_.limit)
     throw Error(Code::stall,
                 text("waited ", format_duration(wait_limits_.limit), " for other threads that split exchanges"),
                 "check those threads; LOCKSTEP_TIMEOUT sets the limit");
@@ -76,7 +77,7 @@ std::unique_ptr<Exchange> Exchange::split(int colour, int key) {
     }
     if (!all_choose) {
       choosing = {};
-      wait_to_choose(attempt, begin);
+      wait_to_choose(attempt, std::chrono::steady_clock::now() - begin);
       continue;
     }
     std::ranges::sort(chosen);

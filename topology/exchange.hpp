@@ -3,7 +3,6 @@
 // data. It names missing members, and never waits for ever unless it is told to.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,15 +12,15 @@
 
 #include "topology/base/bytes.hpp"
 #include "topology/base/log.hpp"
-#include "topology/base/text.hpp"
+#include "topology/base/time_span.hpp"
 
 namespace lockstep {
 
 // Limits a wait: after `warn` a warning names the missing members, after `limit` the wait is an error. Zero is
 // never.
 struct WaitLimits {
-  Duration warn = std::chrono::seconds(10);
-  Duration limit = std::chrono::seconds(300);
+  TimeSpan warn = TimeSpan::seconds(10);
+  TimeSpan limit = TimeSpan::seconds(300);
 };
 
 // Connects the members of a communicator while they set it up. One thread uses it at a time. All members make the
@@ -95,11 +94,10 @@ class Exchange {
   // mutex if another thread chooses just now. Of members that are threads of one process, one holds it. None of
   // them goes on before all have the choice.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
-  // True if one member chooses for all members that are threads of its process.
-  virtual bool chooses_for_others() const { return false; }
   // Sleeps before the next attempt to choose, longer with each one. The time is the same for all members of an
-  // exchange, and differs between exchanges. Throws Error stall at the limit, counted from `since`.
-  void wait_to_choose(unsigned attempt, std::chrono::steady_clock::time_point since) const;
+  // exchange, and differs between exchanges. Throws Error stall if
+  // it has `waited` for longer than the limit.
+  void wait_to_choose(unsigned attempt, TimeSpan waited) const;
   // Returns a number that all members of this exchange share, and no other exchange has. The base's 0 is for exchanges
   // that choose no channels.
   virtual std::uint64_t seed() const { return 0; }

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/exchange.hpp"

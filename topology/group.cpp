@@ -41,13 +41,4 @@ int rail_count(const Topology& topology) {
   return static_cast<int>(most);
 }
 
-Group split_group(const Group& from, const std::function<int(int rank)>& colour,
-                  const std::function<int(int rank)>& key, int my_rank) {
-  std::vector<int> ranks;
-  const int mine = colour(my_rank);
-  std::ranges::copy_if(from.ranks(), std::back_inserter(ranks), [&](int rank) { return colour(rank) == mine; });
-  std::ranges::stable_sort(ranks, {}, key);
-  return {std::move(ranks), my_rank};
-}
-
 }  // namespace lockstep

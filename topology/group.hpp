@@ -4,7 +4,6 @@
 // A group is a value without a transport.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "topology/topology.hpp"
@@ -41,8 +40,5 @@ Group leader_group(const Topology& topology, int my_rank);
 // long.
 Group rail_group(const Topology& topology, int i, int my_rank);
 int rail_count(const Topology& topology);  // returns the largest number of members on a node
-// Returns the members of `from` with the same colour as this one. They are ordered by key, then as in `from`.
-Group split_group(const Group& from, const std::function<int(int rank)>& colour,
-                  const std::function<int(int rank)>& key, int my_rank);
 
 }  // namespace lockstep

@@ -143,13 +143,6 @@ std::span<const int> Topology::ranks_of_node(int node) const {
 // Here, because the comparisons of all parts would be compiled with every program otherwise.
 bool Topology::operator==(const Topology& other) const { return parts_ == other.parts_; }
 
-bool Topology::equal_nodes() const {
-  for (int node = 1; node < node_count(); ++node) {
-    if (ranks_of_node(node).size() != ranks_of_node(0).size()) return false;
-  }
-  return true;
-}
-
 // Looks for the smallest part that both members share.
 Link Topology::link(int a, int b) const {
   if (a == b) return Link::self;

@@ -94,7 +94,6 @@ class Topology {
   std::span<const int> ring_order() const { return order_; }
   // Returns the rank's position in ranks_of_node().
   int index_in_node(int rank) const { return at(index_in_node_, rank); }
-  bool equal_nodes() const;  // true if all nodes have as many members
 
   // Returns the shortest way between two members.
   Link link(int a, int b) const;

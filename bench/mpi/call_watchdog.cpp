@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

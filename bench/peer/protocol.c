@@ -298,7 +298,6 @@ int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
   MPI_Comm_dup(MPI_COMM_WORLD, &members.comm);
   MPI_Comm_rank(members.comm, &members.rank);
   MPI_Comm_size(members.comm, &members.size);
-  members.together = getenv("PEER_TOGETHER") != NULL;
   struct PeerCall call;
   memset(&call, 0, sizeof call);
   call.type = (enum PeerType)find(type_names, peer_types, argv[2], "no such type");

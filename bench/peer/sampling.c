@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,10 +18,6 @@ static const double patience = 8;
  */
 static const double row_seconds = 2e-4;
 enum { MOST_IN_ROW = 64 };
-/* From the first member's word of when they begin: they have heard it by then, and sleep, unless cores are very busy;
- * who has not begins late, and that counts. */
-static const double lead_seconds = 1e-3;
-
 double peer_now(void) {
   struct timespec at;
   clock_gettime(CLOCK_MONOTONIC, &at);
@@ -77,25 +72,11 @@ static void slowest(const struct PeerMembers* members, double* samples, int coun
   free(theirs);
 }
 
-static void sleep_until(double at) {
-  const time_t seconds = (time_t)at;
-  const struct timespec when = {seconds, (long)(1e9 * (at - (double)seconds))};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) != 0) continue;
-}
-
-/* When this member may begin, which it does now. */
-static double begin(const struct PeerMembers* members) {
-  peer_meet(members);
-  if (!members->together) return peer_now();
-  const double at = from_first(members, peer_now() + lead_seconds);
-  sleep_until(at);
-  return at;
-}
-
 static void block(const struct PeerMembers* members, void (*run)(void*), void* self, double* samples, int count,
                   int in_row) {
   for (int i = 0; i < count; ++i) {
-    const double start = begin(members);
+    peer_meet(members);
+    const double start = peer_now();
     for (int call = 0; call < in_row; ++call) run(self);
     samples[i] = (peer_now() - start) / in_row;
   }
@@ -129,10 +110,9 @@ static int ascending(const void* left, const void* right) {
 }
 
 struct PeerTimes peer_sample(const struct PeerMembers* members, void (*run)(void*), void* self, double seconds) {
-  if (members->together) prctl(PR_SET_TIMERSLACK, 1);
   const double once = warm_up(members, run, self, seconds) + 1e-7;
   const int in_row = row_of(members, once);
-  const double fit = seconds * block_share / (once * in_row + (members->together ? lead_seconds : 0));
+  const double fit = seconds * block_share / (once * in_row);
   const int in_block = fit < 1 ? 1 : fit > MOST_IN_BLOCK ? MOST_IN_BLOCK : (int)fit;
   double* const samples = malloc((MOST_SAMPLES + MOST_IN_BLOCK) * sizeof *samples);
   const double start = peer_now();

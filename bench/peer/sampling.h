@@ -11,7 +11,6 @@ struct PeerMembers {
   MPI_Comm comm;
   int rank;
   int size;
-  int together; /* they begin at one time by the clock, which is the same for all */
 };
 
 /* In seconds; of the samples, each the slowest member's time. */

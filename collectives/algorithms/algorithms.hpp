@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lists the algorithms, each a pure function from a shape to a schedule, in one table that names them. To add one,
-// write its function and its row. From then on prove() checks it, and the planner considers it.
+// write its function and its row. From then on the proof of the tests checks it, and the planner considers it.
 #pragma once
 
 #include <span>

@@ -59,7 +59,7 @@ Order Communicator::order() const { return checked_core().member().options().ord
 const Topology& Communicator::topology() const { return *checked_core().member().topology(); }
 const std::vector<int>& Communicator::ranks() const { return checked_core().member().planner().group().ranks(); }
 const CommunicatorOptions& Communicator::options() const { return checked_core().member().options(); }
-void Communicator::set_timeout(Duration timeout) { checked_core().set_timeout(timeout); }
+void Communicator::set_timeout(TimeSpan timeout) { checked_core().set_timeout(timeout); }
 bool Communicator::failed() const {
   return core_ && (core_->member().is_closed() || core_->member().engine().failed());
 }
@@ -73,11 +73,6 @@ PreparedCall Communicator::prepare(const detail::CallRequest& request) {
 Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                                Origin origin) {
   return {core_, checked_core().exchange(sends, receives, origin)};
-}
-
-std::shared_ptr<std::byte> Communicator::gpu_memory(std::size_t count, std::size_t element_bytes, int device,
-                                                    Origin origin) const {
-  return checked_core().allocate_on_gpu(count, element_bytes, device, origin);
 }
 
 void Communicator::refuse_moved() {

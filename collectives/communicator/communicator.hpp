@@ -14,6 +14,7 @@
 #include "collectives/communicator/symmetric.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/time_span.hpp"
 #include "topology/topology.hpp"
 
 namespace lockstep {
@@ -45,7 +46,7 @@ class Communicator : public Collectives<Communicator> {
   const CommunicatorOptions& options() const;
   // Sets how long this rank's later calls may wait for the others. Then they fail with an error that names the missing
   // ranks. If it is zero, LOCKSTEP_TIMEOUT decides.
-  void set_timeout(Duration timeout);
+  void set_timeout(TimeSpan timeout);
   // True if an operation failed on this rank, so that all later ones are refused.
   bool failed() const;
 
@@ -72,13 +73,6 @@ class Communicator : public Collectives<Communicator> {
   template <class T>
   SymmetricBuffer<T> allocate(std::size_t count, Origin origin = Origin::here()) {
     return SymmetricBuffer<T>(core_, detail::allocate_symmetric(&checked_core(), count, sizeof(T), origin), count);
-  }
-
-  // Allocates `count` elements in a GPU's memory. All ranks call it. If each has its own GPU and NCCL, NCCL need not
-  // copy the memory (docs/gpu.md). Otherwise it is plain DeviceVector memory. Ranks may destroy buffers in any order.
-  template <class T>
-  DeviceVector<T> allocate_on_gpu(std::size_t count, int device = 0, Origin origin = Origin::here()) {
-    return {gpu_memory(count, sizeof(T), device, origin), count, device};
   }
 
   // Returns the collectives in the order of a GPU's stream (a cudaStream_t). All ranks make such a call through on().
@@ -136,7 +130,6 @@ class Communicator : public Collectives<Communicator> {
   }
   Request messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                    Origin origin);
-  std::shared_ptr<std::byte> gpu_memory(std::size_t count, std::size_t element_bytes, int device, Origin origin) const;
   void run(const detail::CallRequest& request);
   Request begin(const detail::CallRequest& request);
   PreparedCall prepare(const detail::CallRequest& request);

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "collectives/communicator/exclusive_use.hpp"
-#include "collectives/communicator/joint_setup.hpp"
 #include "collectives/plan.hpp"
 
 namespace lockstep::detail {
@@ -109,15 +108,6 @@ CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::s
   const CallHandle handle = take_slot(origin);
   pending_calls_.or_release(handle, [&] { messages_.begin(sends, receives, pending_calls_.at(handle)); });
   return handle;
-}
-
-std::shared_ptr<std::byte> CommunicatorCore::allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device,
-                                                             Origin origin) {
-  const ExclusiveUse use(member_, origin);
-  member_.refuse_if_closed();
-  factory_.refuse_allocation_if_failed();
-  return JointSetup(member_).make(Collective::allocate, origin,
-                                  [&] { return device_path_->allocate(count, element_bytes, device, origin); });
 }
 
 void CommunicatorCore::refuse_if_gone(std::span<const BoundCall> calls, const Origin& origin) {

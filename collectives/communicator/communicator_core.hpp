@@ -14,6 +14,7 @@
 #include "collectives/communicator/peer_messages.hpp"
 #include "collectives/communicator/pending_calls.hpp"
 #include "collectives/communicator/repeated_calls.hpp"
+#include "topology/base/duration.hpp"
 
 namespace lockstep::detail {
 
@@ -57,9 +58,6 @@ class CommunicatorCore {
   // Starts messages to and from other members under one handle. Throws Error usage for a wrong rank, tag or buffer.
   CallHandle exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, Origin origin);
 
-  // Allocates memory of GPU `device`, which members may choose freely; all members call it. The caller shares the
-  // memory.
-  std::shared_ptr<std::byte> allocate_on_gpu(std::size_t count, std::size_t element_bytes, int device, Origin origin);
   // Ends the communicator, although Requests may remain: their later calls throw. Ends the process if a call of this
   // communicator is still running.
   void close() noexcept;

@@ -16,13 +16,6 @@
 
 namespace lockstep::detail {
 
-void CommunicatorFactory::refuse_allocation_if_failed() const {
-  if (!member_.engine().failed()) return;
-  throw Error(Code::already_failed,
-              text("the communicator \"", member_.options().name, "\" has failed before: it allocates nothing"),
-              "use an older one, or shrink() this one if members have died");
-}
-
 node::Room* CommunicatorFactory::room_of_all() const {
   node::Room* const room = member_.engine().platform().room();
   return room != nullptr && room->size() == member_.size() ? room : nullptr;
@@ -33,7 +26,10 @@ node::SymmetricPart CommunicatorFactory::allocate(std::size_t count, std::size_t
   member_.refuse_if_closed();
   std::size_t bytes = 0;
   if (__builtin_mul_overflow(count, element_bytes, &bytes)) bytes = std::numeric_limits<std::size_t>::max();
-  refuse_allocation_if_failed();
+  if (member_.engine().failed())
+    throw Error(Code::already_failed,
+                text("the communicator \"", member_.options().name, "\" has failed before: it allocates nothing"),
+                "use an older one, or shrink() this one if members have died");
   return JointSetup(member_).make(Collective::allocate, origin, [&] {
     node::Room* const room = room_of_all();
     return node::allocate(member_.exchange(), room, bytes, [&](node::SymmetricMemory memory) {

@@ -35,8 +35,6 @@ class CommunicatorFactory {
   std::shared_ptr<CommunicatorCore> shrink(CommunicatorOptions options);
   // Allocates symmetric memory of count * element_bytes bytes; all members call it, and each owns its part.
   node::SymmetricPart allocate(std::size_t count, std::size_t element_bytes, Origin origin);
-  // Throws Error already_failed if the communicator has failed.
-  void refuse_allocation_if_failed() const;
 
  private:
   // Returns the memory that all members share; null if they are on several nodes, or share none.

@@ -12,6 +12,7 @@
 #include "collectives/engine/real_platform.hpp"
 #include "collectives/node/symmetric.hpp"
 #include "collectives/origin.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 #include "topology/topology.hpp"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "collectives/spec.hpp"
-#include "topology/base/duration.hpp"
+#include "topology/base/time_span.hpp"
 
 namespace lockstep {
 
@@ -32,7 +32,7 @@ struct CommunicatorOptions {
   std::string table = {};
   std::string table_name = "the plan table";
   // Limits the time for which a call waits for other members. Zero: LOCKSTEP_TIMEOUT applies.
-  Duration timeout = {};
+  TimeSpan timeout = {};
   // True if messages carry checksums, as with LOCKSTEP_CHECKSUMS=1. A byte that changes on its way is then an error
   // (LOCKSTEP-E029). All members need the same value.
   bool checksums = false;

@@ -114,9 +114,6 @@ class DevicePath {
                              const std::function<std::shared_ptr<const Plan>()>& plan) = 0;
   // Returns scratch memory of a GPU, which is kept for reuse after the caller has released it.
   virtual StagingBuffer scratch(int device, std::size_t bytes) = 0;
-  // Allocates memory of GPU `device` together with all members. The caller shares it.
-  virtual std::shared_ptr<std::byte> allocate(std::size_t count, std::size_t element_bytes, int device,
-                                              const Origin& origin) = 0;
 
   // Ends work of a failed communicator that would wait for a missing member.
   virtual void abort() noexcept = 0;

@@ -11,7 +11,7 @@ namespace lockstep::detail {
 namespace {
 
 struct VoteSlot {
-  enum : std::size_t { cannot, counts, places, other_streams };
+  enum : std::size_t { cannot, counts, other_streams };
 };
 
 // Returns a 64-bit hash of one message between two members. Sums of such hashes are equal only if all messages are
@@ -59,9 +59,6 @@ DeviceVotes::Vote DeviceVotes::vote_of(const GpuCall& call) const {
       vote[VoteSlot::counts] -= bits_of(i, member_.rank(), nccl::bytes_from(step.spec, member_.rank(), i));
     }
   }
-  // Sums to zero if the value is equal on all members.
-  vote[VoteSlot::places] =
-      member_.rank() == 0 ? -(static_cast<std::uint64_t>(member_.size()) - 1) * call.places : call.places;
   vote[VoteSlot::other_streams] = has_other_stream(call) ? 1 : 0;
   return vote;
 }
@@ -70,7 +67,6 @@ void DeviceVotes::keep_memory() { keep_forever(votes_); }
 
 void DeviceVotes::decide(GpuCall& call, const Origin& origin) {
   auto& [mine, all] = *votes_;
-  call.places = arrangement_.nccl().places_of(call.steps);
   mine = vote_of(call);
   member_.engine().run({.plan = call.vote,
                         .input = mine.data(),
@@ -79,7 +75,6 @@ void DeviceVotes::decide(GpuCall& call, const Origin& origin) {
                         .origin = origin,
                         .limit = member_.options().timeout});
   call.choose(GpuCall::Path::host);
-  call.set_same_memory(all[VoteSlot::places] == 0);
   if (all[VoteSlot::cannot] != 0) return;
   if (all[VoteSlot::counts] != 0) or_break(member_, [&] { throw different_counts(call.steps.front().spec); });
   const bool is_wrong = all[VoteSlot::other_streams] != 0;

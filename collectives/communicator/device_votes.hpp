@@ -32,8 +32,8 @@ class DeviceVotes {
 
  private:
   // Holds a member's vote before GPUs run a call; the votes of all are added. The numbers count members that cannot,
-  // hash given minus taken messages, compare registered memory, and count members with another GPU's stream.
-  using Vote = std::array<std::uint64_t, 4>;
+  // hash given minus taken messages, and count members with another GPU's stream.
+  using Vote = std::array<std::uint64_t, 3>;
 
   Vote vote_of(const GpuCall& call) const;
   bool has_other_stream(const GpuCall& call) const;

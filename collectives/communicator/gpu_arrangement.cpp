@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes NCCL's group of the members, or levels if some share a GPU or NCCL does not reach all nodes.
+// Makes NCCL's group of the members, or levels if some share a GPU.
 #include "collectives/communicator/gpu_arrangement.hpp"
 
 #include <algorithm>
@@ -53,70 +53,25 @@ void GpuArrangement::make(int device, const Origin& origin) {
   const std::size_t gpus = by_gpu.groups().size();
   const auto members = static_cast<std::size_t>(member_.size());
   if (gpus < members) {
-    if (gpus > 1) return make_levels(by_gpu, true, device);
+    if (gpus > 1) return make_levels(by_gpu, device);
     query_bytes_ = DevicePath::never;
     member_.exchange().log().info(
         text("all members of \"", member_.options().name, "\" share a GPU: NCCL is not used among them"));
     return;
   }
-  const std::size_t nodes = by_node().groups().size();
-  if (1 < nodes && nodes < members)
-    join_between_groups(device, origin);
-  else
-    nccl_.join(device, origin);
+  nccl_.join(device, origin);
 }
 
-MemberGroups GpuArrangement::by_node() const {
-  std::vector<int> nodes;
-  for (const int rank : member_.planner().group().ranks()) nodes.push_back(member_.topology()->member(rank).node);
-  return MemberGroups(nodes);
-}
-
-// Tries NCCL in a communicator of its own, so that this one survives if NCCL cannot connect the nodes.
-void GpuArrangement::join_between_groups(int device, const Origin& origin) {
-  std::string why;
-  const auto trying = JointSetup(member_).in_exchange([&] {
-    auto all_nodes = part(0, member_.rank(), "across nodes", true);
-    // A failure so far must not be heard while NCCL's communicator is made.
-    member_.exchange().barrier("before NCCL is tried across nodes");
-    return all_nodes;
-  });
-  OwnedNcclCommunicator group(trying->member());
-  try {
-    group.join(device, origin);
-  } catch (const Error& error) {
-    why = error.detail();
-  } catch (const std::exception& other) {
-    why = other.what();
-  }
-  const std::byte mine{!why.empty()};
-  const auto all = JointSetup(member_).in_exchange([&] {
-    return member_.exchange().all_gather("whether NCCL reaches all nodes", {&mine, 1});
-  });
-  if (std::ranges::all_of(all, [](const Bytes& each) { return each == Bytes{std::byte{0}}; })) {
-    nccl_.take(group);
-    return;
-  }
-  member_.exchange().log().warn(text("NCCL does not reach all nodes of \"", member_.options().name,
-                                     "\", so it is used within each of them", why.empty() ? "" : ": ", why));
-  make_levels(by_node(), false, device);
-}
-
-// Makes the two levels. Members that share a GPU combine there, and one of each GPU uses NCCL to the others. Members
-// of a node use NCCL, and reach other nodes through the host.
-void GpuArrangement::make_levels(const MemberGroups& member_groups, bool share_gpus, int device) {
-  const bool by_rails = !share_gpus && member_groups.is_even();
+// Makes the two levels. Members that share a GPU combine there, and one of each GPU uses NCCL to the others.
+void GpuArrangement::make_levels(const MemberGroups& member_groups, int device) {
   const int group = member_groups.group_of(member_.rank());
   const int place = member_groups.place_of(member_.rank());
   GpuLevels::SubCommunicators sub_communicators;
   JointSetup(member_).in_exchange([&] {
-    sub_communicators.group =
-        part(member_groups.group(member_.rank()).size() > 1 ? group : -1, place, "group", !share_gpus);
-    sub_communicators.between = part(by_rails || place == 0 ? place : -1, group, "across", share_gpus);
+    sub_communicators.group = part(member_groups.group(member_.rank()).size() > 1 ? group : -1, place, "group", false);
+    sub_communicators.between = part(place == 0 ? 0 : -1, group, "across", true);
   });
-  levels_ = std::make_unique<GpuLevels>(member_groups,
-                                        by_rails ? GpuLevels::LevelScheme::rails : GpuLevels::LevelScheme::owners,
-                                        member_.rank(), device, std::move(sub_communicators));
+  levels_ = std::make_unique<GpuLevels>(member_groups, member_.rank(), device, std::move(sub_communicators));
 }
 
 std::shared_ptr<CommunicatorCore> GpuArrangement::part(int colour, int key, std::string_view name, bool has_nccl) {

@@ -38,15 +38,13 @@ class GpuArrangement {
 
   // Chooses the path of a call that has its data on GPUs at all members. They arrange themselves the first time.
   void choose_path(GpuCall& call, const Origin& origin);
-  // Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
-  void make(int device, const Origin& origin);
   // Ends the levels, also after a failed call: members that wait inside for this one are told.
   void end_levels() noexcept;
 
  private:
-  MemberGroups by_node() const;
-  void join_between_groups(int device, const Origin& origin);
-  void make_levels(const MemberGroups& member_groups, bool share_gpus, int device);
+  // Finds out which members share a GPU. NCCL refuses those, and not on all members at once.
+  void make(int device, const Origin& origin);
+  void make_levels(const MemberGroups& member_groups, int device);
   std::shared_ptr<CommunicatorCore> part(int colour, int key, std::string_view name, bool has_nccl);
 
   CommunicatorMember& member_;

@@ -25,16 +25,9 @@ struct GpuCall final : DeviceCall {
   // Names the GPU of the program's stream. The default stream is that of the GPU with the data.
   int stream_device = anywhere;
   Path path = Path::unknown;
-  // True if all members give the same parts of the memory that NCCL has registered.
-  bool is_same_memory = false;
-  std::uint64_t places = 0;  // Holds nccl::NcclCommunicator::places_of at the time of the vote.
 
   // Sets the path, and its texts for people.
   void choose(Path chosen);
-  void set_same_memory(bool is_same) {
-    is_same_memory = is_same;
-    for (nccl::NcclCall& step : steps) step.is_same_memory = is_same;
-  }
 };
 
 // Return the GPU path's own form of a call.

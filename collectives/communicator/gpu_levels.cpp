@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements collectives on two levels of GPUs, by owners and by rails.
+// Implements collectives on two levels of GPUs.
 #include "collectives/communicator/gpu_levels.hpp"
 
 #include <algorithm>
@@ -12,12 +12,8 @@
 
 namespace lockstep::detail {
 
-// Owners: one member of each GPU exchanges for it. Rails: each member exchanges a part with the members of its position
-// in other groups.
-GpuLevels::GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device,
-                     SubCommunicators sub_communicators)
+GpuLevels::GpuLevels(MemberGroups member_groups, int me, int device, SubCommunicators sub_communicators)
     : member_groups_(std::move(member_groups)),
-      scheme_(scheme),
       me_(me),
       device_(device),
       sub_communicators_(std::move(sub_communicators)) {}
@@ -68,10 +64,7 @@ void GpuLevels::run_one(const nccl::NcclCall& step, const Origin& origin) {
         scale(step, step.spec.count *
                         (cuts_input(step.spec.collective) ? static_cast<std::size_t>(member_groups_.members()) : 1));
   if (step.spec.op == ReduceOp::premul_sum || level_call.divides) level_call.spec.op = ReduceOp::sum;
-  if (scheme_ == LevelScheme::owners)
-    by_owners(level_call);
-  else
-    by_rails(level_call);
+  by_owners(level_call);
 }
 
 // Runs several steps as one on packed data. Packing multiplies by the factor, and unpacking divides.
@@ -100,20 +93,6 @@ void GpuLevels::by_owners(const LevelCall& level_call) {
       return gather_by_owners(level_call);
     default:
       return broadcast_by_owners(level_call);
-  }
-}
-
-void GpuLevels::by_rails(const LevelCall& level_call) {
-  switch (level_call.spec.collective) {
-    case Collective::all_reduce:
-    case Collective::reduce:
-      return reduce_by_rails(level_call);
-    case Collective::reduce_scatter:
-      return scatter_by_rails(level_call);
-    case Collective::all_gather:
-      return gather_by_rails(level_call);
-    default:
-      return broadcast_by_rails(level_call);
   }
 }
 
@@ -193,79 +172,6 @@ void GpuLevels::broadcast_by_owners(const LevelCall& level_call) {
              member_groups_.place_of(level_call.spec.root));
   if (is_owner()) between_groups(level_call, Collective::broadcast, {}, {level_call.output, count}, root_group);
   if (!is_in_root_group) in_group(level_call, Collective::broadcast, {}, {level_call.output, count});
-}
-
-// Gives each rail an equal part. The last part may include padding.
-void GpuLevels::reduce_by_rails(const LevelCall& level_call) {
-  const std::size_t count = level_call.spec.count;
-  const std::size_t places = member_groups_.groups().front().size();
-  const std::size_t each = (count + places - 1) / places;
-  const bool is_whole = each * places == count;
-  const bool has_root = level_call.spec.collective == Collective::reduce;
-  const int root_group = member_groups_.group_of(level_call.spec.root);
-  const bool has_result = !has_root || member_groups_.group_of(me_) == root_group;
-  const bool has_output = !has_root || me_ == level_call.spec.root;
-  const std::byte* input = level_call.input;
-  std::byte* padded = nullptr;
-  if (!is_whole) {
-    padded = take(first, level_call.bytes(each * places));
-    copy(padded, level_call.input, level_call.bytes(count));
-    input = padded;
-  }
-  std::byte* const part = take(second, level_call.bytes(each));
-  in_group(level_call, Collective::reduce_scatter, {input, each * places}, {part, each});
-  between_groups(level_call, has_root ? Collective::reduce : Collective::all_reduce, {part, each}, {part, each},
-                 root_group);
-  if (!has_result) return;
-  divide(level_call, part, each);
-  std::byte* const result = is_whole ? level_call.output : padded;
-  in_group(level_call, has_root ? Collective::gather : Collective::all_gather, {part, each}, {result, each * places},
-           has_root ? member_groups_.place_of(level_call.spec.root) : 0);
-  if (!is_whole && has_output) copy(level_call.output, padded, level_call.bytes(count));
-}
-
-// Sorts the blocks by position, reduces within the group, and then among the members of each rail.
-void GpuLevels::scatter_by_rails(const LevelCall& level_call) {
-  const std::size_t count = level_call.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
-  const std::size_t rail = count * member_groups_.groups().size();
-  std::byte* const by_place = take(first, level_call.bytes(all));
-  std::byte* const part = take(second, level_call.bytes(rail));
-  reorder(member_groups_.by_place(), const_cast<std::byte*>(level_call.input), by_place, level_call.bytes(count), true);
-  in_group(level_call, Collective::reduce_scatter, {by_place, all}, {part, rail});
-  between_groups(level_call, Collective::reduce_scatter, {part, rail}, {level_call.output, count});
-  divide(level_call, level_call.output, count);
-}
-
-// Gathers along the rails first, then within the groups, and sorts the blocks last.
-void GpuLevels::gather_by_rails(const LevelCall& level_call) {
-  const std::size_t count = level_call.spec.count;
-  const std::size_t all = count * static_cast<std::size_t>(member_groups_.members());
-  const std::size_t rail = count * member_groups_.groups().size();
-  std::byte* const part = take(first, level_call.bytes(rail));
-  std::byte* const by_place = take(second, level_call.bytes(all));
-  between_groups(level_call, Collective::all_gather, {level_call.input, count}, {part, rail});
-  in_group(level_call, Collective::all_gather, {part, rail}, {by_place, all});
-  reorder(member_groups_.by_place(), level_call.output, by_place, level_call.bytes(count), false);
-}
-
-// Scatters within the root's group, broadcasts along the rails, and gathers in each group. Parts are equal, with
-// padding.
-void GpuLevels::broadcast_by_rails(const LevelCall& level_call) {
-  const std::size_t count = level_call.spec.count;
-  const std::size_t places = member_groups_.groups().front().size();
-  const std::size_t each = (count + places - 1) / places;
-  const bool is_whole = each * places == count;
-  const int root_group = member_groups_.group_of(level_call.spec.root);
-  std::byte* const all = is_whole ? level_call.output : take(first, level_call.bytes(each * places));
-  std::byte* const part = take(second, level_call.bytes(each));
-  if (!is_whole && me_ == level_call.spec.root) copy(all, level_call.output, level_call.bytes(count));
-  if (member_groups_.group_of(me_) == root_group)
-    in_group(level_call, Collective::scatter, {all, each * places}, {part, each},
-             member_groups_.place_of(level_call.spec.root));
-  between_groups(level_call, Collective::broadcast, {}, {part, each}, root_group);
-  in_group(level_call, Collective::all_gather, {part, each}, {all, each * places});
-  if (!is_whole) copy(level_call.output, all, level_call.bytes(count));
 }
 
 void GpuLevels::in_group(const LevelCall& level_call, Collective collective, LevelBuffer input, LevelBuffer output,

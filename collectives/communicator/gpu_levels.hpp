@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs collectives of GPUs on two levels: in groups of members that are near each other, and across the groups. A
-// collective runs in the groups, then across them, then in the groups again, on GPU memory. An all-reduce by owners,
-// with GPUs 0 0 1, has these steps:
+// Runs collectives of members of which some share a GPU on two levels: among those of each GPU, and among the owners,
+// one member of each GPU. An all-reduce, with GPUs 0 0 1, has these steps:
 //
 //   1. Reduce 0 and 1 to 0, the owner of their GPU.
 //   2. All-reduce among 0 and 2, the owners.
 //   3. Broadcast from 0 to 1.
 //
-// An all-reduce by rails, with a GPU each and nodes 0 1 | 2 3, has these steps:
-//
-//   1. Reduce-scatter halves in 0 1 and in 2 3.
-//   2. All-reduce a half among 0 and 2, and the other among 1 and 3.
-//   3. All-gather both halves in 0 1 and in 2 3.
-//
-// The sub-communicators know whether a group shares a GPU or has NCCL, and how data goes across.
+// The sub-communicators know how data goes.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +17,7 @@
 #include "collectives/communicator/call_request.hpp"
 #include "collectives/communicator/member_groups.hpp"
 #include "collectives/nccl/nccl_communicator.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 
 namespace lockstep::detail {
@@ -33,16 +27,13 @@ class CommunicatorCore;
 // Owns the sub-communicators. One thread uses it at a time.
 class GpuLevels {
  public:
-  // Selects the members that go across: one owner of each group, or all, each with those of its place. Rails need
-  // groups of equal size.
-  enum class LevelScheme : std::uint8_t { owners, rails };
-  // Are null for a level with a single member. `across` is also null for members that do not go across.
+  // Are null for a level with a single member. `between` is also null for members that are no owners.
   struct SubCommunicators {
     std::shared_ptr<CommunicatorCore> group;
     std::shared_ptr<CommunicatorCore> between;
   };
 
-  GpuLevels(MemberGroups member_groups, LevelScheme scheme, int me, int device, SubCommunicators sub_communicators);
+  GpuLevels(MemberGroups member_groups, int me, int device, SubCommunicators sub_communicators);
   // Closes the sub-communicators. All members call it together.
   ~GpuLevels();
   GpuLevels(const GpuLevels&) = delete;
@@ -77,16 +68,11 @@ class GpuLevels {
   void run_one(const nccl::NcclCall& step, const Origin& origin);
   void run_together(std::span<const nccl::NcclCall> steps, const Origin& origin);
   void by_owners(const LevelCall& level_call);
-  void by_rails(const LevelCall& level_call);
   void all_reduce_by_owners(const LevelCall& level_call);
   void reduce_by_owners(const LevelCall& level_call);
   void scatter_by_owners(const LevelCall& level_call);
   void gather_by_owners(const LevelCall& level_call);
   void broadcast_by_owners(const LevelCall& level_call);
-  void reduce_by_rails(const LevelCall& level_call);
-  void scatter_by_rails(const LevelCall& level_call);
-  void gather_by_rails(const LevelCall& level_call);
-  void broadcast_by_rails(const LevelCall& level_call);
 
   // Runs a call of a sub-communicator. With null it copies, as for one member.
   void run_on(CommunicatorCore* core, const LevelCall& level_call, Collective collective, LevelBuffer input,
@@ -111,7 +97,6 @@ class GpuLevels {
   const std::byte* scale(const nccl::NcclCall& step, std::size_t count);
 
   MemberGroups member_groups_;
-  LevelScheme scheme_;
   int me_;
   int device_;
   SubCommunicators sub_communicators_;

@@ -109,12 +109,8 @@ std::shared_ptr<DeviceCall> GpuPath::bind_all(std::span<const CheckedRequest> re
 void GpuPath::decide_as(DeviceCall& given, const DeviceCall& earlier_call, const Origin& origin) {
   GpuCall& call = gpu_call_of(given);
   const GpuCall& earlier = gpu_call_of(earlier_call);
-  // Either all members give NCCL the registered memory, or all give it other memory.
-  const bool knew = earlier.is_same_memory && earlier.places != 0;
-  call.places = arrangement_.nccl().places_of(call.steps);
-  call.set_same_memory(earlier.is_same_memory && call.places == earlier.places);
   const bool is_on_gpus = earlier.path == GpuCall::Path::nccl || earlier.path == GpuCall::Path::levels;
-  if ((is_on_gpus && !arrangement_.fits(call.device)) || (knew && !call.is_same_memory))
+  if (is_on_gpus && !arrangement_.fits(call.device))
     throw Error(
         Code::usage,
         text("on \"", member_.options().name, "\", data that was in the memory of this member's GPU when all agreed ",

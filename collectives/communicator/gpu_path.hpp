@@ -37,8 +37,6 @@ class GpuPath final : public DevicePath {
   int packing_device(const CallRequest& whole, std::span<const CallRequest> tensors,
                      const std::function<std::shared_ptr<const Plan>()>& plan) override;
   StagingBuffer scratch(int device, std::size_t bytes) override { return streams_.scratch(device, bytes); }
-  std::shared_ptr<std::byte> allocate(std::size_t count, std::size_t element_bytes, int device,
-                                      const Origin& origin) override;
 
   void abort() noexcept override;
   void end() noexcept override;
@@ -52,7 +50,6 @@ class GpuPath final : public DevicePath {
   bool joins(const BoundCall& bound_call);
   void run_levels(const BoundCall& bound_call, const StreamMarks& behind);
   bool works_on(int device, const CallRequest& whole, const Plan& plan) const;
-  std::shared_ptr<std::byte> allocate_by_nccl(std::size_t bytes, nccl::RegistrationMode how, const Origin& origin);
 
   CommunicatorMember& member_;
   GpuArrangement arrangement_;

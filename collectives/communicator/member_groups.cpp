@@ -41,14 +41,4 @@ std::vector<int> MemberGroups::by_group() const {
   return all;
 }
 
-std::vector<int> MemberGroups::by_place() const {
-  std::vector<int> all;
-  for (std::size_t place = 0; all.size() < places_.size(); ++place) {
-    for (const auto& group : groups_) {
-      if (place < group.size()) all.push_back(group[place]);
-    }
-  }
-  return all;
-}
-
 }  // namespace lockstep::detail

@@ -27,9 +27,8 @@ class MemberGroups {
   bool is_in_order() const;
   // True if every group is a subtree of the balanced tree, and so is every join of groups.
   bool is_aligned() const;
-  // Return all members: one group after the other; or the first ones of all groups, then the second ones.
+  // Returns all members, one group after the other.
   std::vector<int> by_group() const;
-  std::vector<int> by_place() const;
 
  private:
   struct GroupPosition {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "collectives/node/make_room.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 

@@ -44,16 +44,6 @@ class NoDevicePath final : public DevicePath {
     return gpu::MemoryLocation::host;
   }
   StagingBuffer scratch(int device, std::size_t bytes) override { return gpu::allocate(device, bytes, 1); }
-  // Throws on all members the error that the first of them would tell the others.
-  std::shared_ptr<std::byte> allocate(std::size_t count, std::size_t element_bytes, int device,
-                                      const Origin& /*origin*/) override {
-    try {
-      return gpu::allocate(device, count, element_bytes);
-    } catch (const Error& error) {
-      throw Error(error.code(), text("memory of GPUs: rank 0: ", error.detail()));
-    }
-  }
-
   void abort() noexcept override {}
   void end() noexcept override {}
   void keep_memory() override {}

@@ -21,18 +21,11 @@ class OwnedNcclCommunicator {
   OwnedNcclCommunicator& operator=(const OwnedNcclCommunicator&) = delete;
 
   bool is_made() const { return communicator_ != nullptr; }
-  // Return the communicator, and this member's GPU in it. It must have been made.
-  nccl::NcclCommunicator& communicator() const { return *communicator_; }
+  // Returns this member's GPU in the communicator, which must have been made.
   int device() const { return communicator_->device(); }
-  // Returns a hash of the places in registered memory that the calls use; 0 without a communicator.
-  std::uint64_t places_of(std::span<const nccl::NcclCall> steps) const {
-    return communicator_ ? communicator_->places_of(steps) : 0;
-  }
 
   // Makes the communicator together with all members.
   void join(int device, const Origin& origin);
-  // Takes over another group's communicator, which has the same members.
-  void take(OwnedNcclCommunicator& other) { communicator_ = std::move(other.communicator_); }
   // Starts the steps. `bound_call` is the first of their calls.
   void begin(std::span<const nccl::NcclCall> steps, const BoundCall& bound_call, DeviceProgress& progress);
   // Throws failures since the last look, also those of other members.

@@ -18,6 +18,7 @@
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall_detector.hpp"
 #include "collectives/engine/status_publisher.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
 

@@ -12,6 +12,7 @@
 #include "collectives/engine/transport.hpp"
 #include "collectives/node/call.hpp"
 #include "collectives/node/node_collective.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {

@@ -8,6 +8,7 @@
 #include "collectives/engine/transport.hpp"
 #include "collectives/engine/waiter.hpp"
 #include "collectives/node/room.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {

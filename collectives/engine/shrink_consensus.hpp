@@ -30,6 +30,7 @@
 #include "collectives/engine/shrink_ballot.hpp"
 #include "collectives/engine/shrink_message.hpp"
 #include "collectives/engine/shrink_timer.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 #include "topology/exchange.hpp"
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "topology/base/duration.hpp"
 #include "topology/exchange.hpp"
 #include "topology/exchange_rules.hpp"
 

@@ -20,7 +20,8 @@ StallDetector::StallDetector(const CommunicatorIdentity& identity, Transport& tr
       awaits_answer_for_reader_(static_cast<std::size_t>(identity.size)) {}
 
 void StallDetector::watch(Operation& operation, Duration now) {
-  const Duration limit = operation.call.limit > Duration{} ? operation.call.limit : wait_limits_.limit;
+  const Duration own_limit = operation.call.limit;
+  const Duration limit = own_limit > Duration{} ? own_limit : Duration(wait_limits_.limit);
   watch_blocker(blocker_of(operation), limit, now);
 }
 
@@ -42,7 +43,7 @@ void StallDetector::watch_blocker(Operation& operation, Duration limit, Duration
   StallWatch& stall = operation.stall;
   // `soon` is also the time before a warning at which all are asked, so that they can answer.
   Duration soon = milliseconds(100);
-  for (const Duration each : {wait_limits_.warn, limit}) {
+  for (const Duration each : {Duration(wait_limits_.warn), limit}) {
     if (each > Duration{}) soon = std::min(soon, each / 4);
   }
   if (stall.since == StallWatch::unknown) {

@@ -9,6 +9,7 @@
 
 #include "topology/base/error_report.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/base/text.hpp"
 #include "topology/exchange_rules.hpp"
 
 namespace lockstep {

@@ -10,8 +10,8 @@
 
 namespace lockstep::gpu {
 
-std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element_bytes) {
-  const DeviceBackend* const gpus = backend();
+std::shared_ptr<std::byte> allocate(int device, std::size_t count, std::size_t element_bytes) {
+  DeviceBackend* const gpus = backend();
   if (gpus == nullptr)
     throw Error(Code::device, text("memory of GPU ", device, " was asked for, but ", why_none()),
                 "use memory of the host, or start it where there is a GPU");
@@ -23,13 +23,7 @@ std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element
   if (__builtin_mul_overflow(count, element_bytes, &bytes) || bytes > std::numeric_limits<std::size_t>::max() / 2)
     throw Error(Code::usage, text(count, " elements of ", element_bytes, " bytes are more than any memory holds"),
                 "check that the count was never negative");
-  return bytes;
-}
-
-std::shared_ptr<std::byte> allocate(int device, std::size_t count, std::size_t element_bytes) {
-  const std::size_t bytes = bytes_to_allocate(device, count, element_bytes);
   if (bytes == 0) return nullptr;
-  DeviceBackend* const gpus = backend();
   return {gpus->allocate(device, bytes), [gpus, device](std::byte* memory) { gpus->free(device, memory); }};
 }
 

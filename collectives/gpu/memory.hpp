@@ -18,10 +18,6 @@ namespace gpu {
 // Throws Error device if there is no such GPU, out_of_memory if it has too little memory, usage if the size overflows.
 std::shared_ptr<std::byte> allocate(int device, std::size_t count, std::size_t element_bytes);
 
-// Returns the size of such an allocation in bytes. Throws Error device or usage as allocate() does, without asking the
-// GPU for memory.
-std::size_t bytes_to_allocate(int device, std::size_t count, std::size_t element_bytes);
-
 // Copies contiguous memory to or from the memory of a GPU, and waits for the end. 0 bytes need no GPU.
 void copy(int device, std::byte* to, const std::byte* from, std::size_t bytes);
 
@@ -41,9 +37,6 @@ class DeviceVector {
   // Allocates `count` elements with undefined values. Throws as gpu::allocate() does.
   explicit DeviceVector(std::size_t count, int device = 0)
       : memory_(gpu::allocate(device, count, sizeof(T))), count_(count), device_(device) {}
-  // Shares the ownership of existing memory of that GPU, which must hold `count` elements.
-  DeviceVector(std::shared_ptr<std::byte> memory, std::size_t count, int device)
-      : memory_(std::move(memory)), count_(count), device_(device) {}
   // Allocates as many elements as a range has, and copies them.
   template <detail::ContiguousRange R>
   requires std::is_same_v<std::remove_const_t<detail::ElementIn<const R>>, T>

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

@@ -26,19 +26,6 @@ class NcclComm {
   NcclComm& operator=(const NcclComm&) = delete;
 };
 
-// Says how NCCL knows memory: not at all, each member its own, or all members theirs as one window. The second needs
-// NCCL 2.19, the third 2.27.
-enum class RegistrationMode : std::uint8_t { none, alone, together };
-
-// Is the library's handle for registered memory.
-class Registration {
- public:
-  Registration() = default;
-  virtual ~Registration() = default;
-  Registration(const Registration&) = delete;
-  Registration& operator=(const Registration&) = delete;
-};
-
 // Calls NCCL without blocking. Any call but is_busy() and leave() may leave the member busy. Until it is idle again,
 // only those two may be called. Calls throw Error device with NCCL's own text. Streams and buffers belong to the
 // caller, and stay until the work in the stream is done.
@@ -61,18 +48,6 @@ class NcclInterface {
   virtual void finish(NcclComm* member) = 0;
   // Frees the member, and aborts its work unless finish() is complete.
   virtual void leave(NcclComm* member) noexcept = 0;
-
-  // Returns the best mode that this NCCL supports.
-  virtual RegistrationMode registering() const = 0;
-  // Allocates memory that NCCL can register. Throws Error out_of_memory. free() releases it.
-  virtual std::byte* allocate(int device, std::size_t bytes) = 0;
-  // Frees memory that is no longer registered and that the GPU no longer uses.
-  virtual void free(std::byte* memory) noexcept = 0;
-  // Registers memory. All members do so together, each with as many bytes; complete when the member is idle.
-  virtual std::unique_ptr<Registration> add(NcclComm* member, std::byte* memory, std::size_t bytes,
-                                            RegistrationMode how) = 0;
-  // Removes a registration. All members do so together.
-  virtual void remove(NcclComm* member, Registration& registration) = 0;
 
   // Join the calls between them into one operation, in which sends and receives may cross. The work starts at the end
   // of the group.

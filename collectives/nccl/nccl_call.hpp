@@ -17,8 +17,6 @@ struct NcclCall {
   std::byte* output = nullptr;
   double factor = 1;         // this member's factor, for premul_sum
   gpu::UserLaunch own = {};  // launches the user's own reduction
-  // True if NcclCommunicator::places_of() of this call, and of those begun with it, is equal on all members.
-  bool is_same_memory = false;
 };
 
 // True if an NCCL communicator of this size can do the call. All members get the same answer.

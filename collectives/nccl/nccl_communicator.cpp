@@ -10,8 +10,6 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/memory.hpp"
-#include "collectives/mix_hash.hpp"
-#include "collectives/nccl/bounce_buffers.hpp"
 #include "collectives/nccl/composed_reduction.hpp"
 #include "collectives/nccl/plain_call.hpp"
 #include "topology/base/error.hpp"
@@ -26,6 +24,25 @@ Spec apart(const Spec& spec) {
   if (spec.op == ReduceOp::premul_sum) now.op = ReduceOp::sum;
   now.in_place = false;
   return now;
+}
+
+// True if this member's factor is applied to the input, in scratch memory, before NCCL adds.
+bool is_scaled(const NcclCall& step) { return step.spec.op == ReduceOp::premul_sum; }
+
+std::size_t scaled_bytes(const NcclEndpoint& endpoint, const NcclCall& step) {
+  return is_scaled(step) ? round_up(input_bytes(step.spec, endpoint.rank)) : 0;
+}
+
+void scale(const NcclEndpoint& endpoint, const NcclCall& step, std::byte* to) {
+  gpu::CombineArguments all{};
+  all.inputs[0] = step.input;
+  all.outputs[0] = to;
+  all.factors[0] = step.factor;
+  all.input_count = all.output_count = 1;
+  all.count = input_bytes(step.spec, endpoint.rank) / step.spec.element_bytes;
+  all.scales = true;
+  all.is_aligned = reinterpret_cast<std::uintptr_t>(step.input) % gpu::vector_bytes == 0;
+  if (all.count > 0) gpu::backend()->begin_combine(endpoint.device, step.spec.type, all, endpoint.stream);
 }
 
 // Waits for Lockstep's own kernels and copies behind NCCL's part. A GPU that has failed does nothing more.
@@ -50,11 +67,7 @@ bool can_do(const Spec& spec, int members) {
 
 NcclCommunicator::NcclCommunicator(NcclInterface& library, const NcclId& id, int size, int rank, int device,
                                    const WaitFunction& wait_function)
-    : library_(library),
-      size_(size),
-      rank_(rank),
-      device_(device),
-      registered_(std::make_shared<RegisteredMemory>(library, device)) {
+    : library_(library), size_(size), rank_(rank), device_(device) {
   stream_ = gpu::backend()->make_stream(device);
   try {
     member_ = library_.join(id, size, rank, device);
@@ -75,10 +88,9 @@ NcclCommunicator::NcclCommunicator(NcclInterface& library, const NcclId& id, int
 // does it, and the destructor waits for at most a second.
 NcclCommunicator::~NcclCommunicator() {
   auto leave = [library = &library_, member = member_, backend = gpu::backend(), device = device_, stream = stream_,
-                last = last_, scratches = std::move(scratches_), registered = registered_]() mutable {
+                last = last_, scratches = std::move(scratches_)]() mutable {
     library->leave(member);
     if (last) wait_for_end(*last);
-    registered->close();
     backend->end_stream(device, stream);
     scratches.clear();
   };
@@ -100,43 +112,9 @@ void NcclCommunicator::settle(const WaitFunction& wait_function) {
   while (library_.is_busy(member_)) wait_function();
 }
 
-std::shared_ptr<std::byte> NcclCommunicator::add(std::byte* memory, std::size_t bytes, RegistrationMode how,
-                                                 const WaitFunction& wait_function) {
-  auto owner = registered_->add(memory, bytes);
-  registered_->know(library_.add(member_, memory, bytes, how));
-  settle(wait_function);
-  return owner;
-}
-
-void NcclCommunicator::forget(std::span<const std::uint64_t> numbers, bool frees, const WaitFunction& wait_function) {
-  if (numbers.empty()) return;
-  while (is_working()) wait_function();
-  for (const std::uint64_t number : numbers) {
-    if (const auto registration = registered_->take(number)) {
-      library_.remove(member_, *registration);
-      settle(wait_function);
-    }
-    if (frees) registered_->free(number);
-  }
-}
-
-std::uint64_t NcclCommunicator::places_of(std::span<const NcclCall> steps) const {
-  std::uint64_t bits = 1;
-  for (const NcclCall& step : steps) {
-    // In a broadcast, other ranks than the root give only their output.
-    const void* const input = step.spec.collective == Collective::broadcast ? step.output : step.input;
-    for (const void* const each : {input, static_cast<const void*>(step.output)}) {
-      const RegisteredMemory::RegisteredAddress place = registered_->find(each);
-      bits = mix_hash(mix_hash(bits, place.number), place.offset);
-    }
-  }
-  return bits;
-}
-
 void NcclCommunicator::check() { library_.is_busy(member_); }
 
 void NcclCommunicator::end(const WaitFunction& wait_function) {
-  forget(registered_->all(), false, wait_function);
   library_.finish(member_);
   settle(wait_function);
   has_ended_ = true;
@@ -173,41 +151,38 @@ void NcclCommunicator::refuse_captured(const Spec& spec) {
       text("a stream under capture was given to ", to_text(signature_of(spec)),
            ", which works in scratch memory that other calls use too"),
       "capture only calls that NCCL does alone (sum, prod, avg of floats, min and max of integers; all_to_all of two "
-      "buffers; of memory that allocate_on_gpu() gave, the same parts on all members), or call it outside of "
-      "the graph");
+      "buffers), or call it outside of the graph");
 }
 
 std::shared_ptr<gpu::StreamMark> NcclCommunicator::begin(std::span<const NcclCall> given, gpu::Stream stream,
                                                          const WaitFunction& wait_function) {
   const NcclEndpoint endpoint{library_, member_, size_, rank_, device_, stream};
   std::span<const NcclCall> steps = given;
-  std::vector<BounceBuffers> bounces;
   std::vector<NcclCall> changed;
-  const auto is_bounced = [&](const NcclCall& step) { return BounceBuffers(endpoint, *registered_, step).bytes() > 0; };
-  if (std::ranges::any_of(given, is_bounced)) {
+  if (std::ranges::any_of(given, is_scaled)) {
     changed.assign(given.begin(), given.end());
-    for (std::size_t i = 0; i < given.size(); ++i) {
-      bounces.emplace_back(endpoint, *registered_, given[i]);
-      if (bounces.back().bytes() > 0) changed[i].spec = apart(changed[i].spec);
+    for (NcclCall& step : changed) {
+      if (is_scaled(step)) step.spec = apart(step.spec);
     }
     steps = changed;
   }
   std::size_t bytes = 0;
   for (const NcclCall& step : steps) bytes += scratch_bytes(endpoint, step);
-  const std::size_t bounces_at = bytes;
-  for (const BounceBuffers& each : bounces) bytes += each.bytes();
+  const std::size_t scaled_at = bytes;
+  for (const NcclCall& step : given) bytes += scaled_bytes(endpoint, step);
   const bool is_captured = gpu::backend()->is_captured(stream);
   if (is_captured && bytes > 0) refuse_captured(steps.front().spec);
   if (!is_captured && last_) gpu::backend()->wait_for(device_, stream, *last_);
   std::byte* const scratch = scratch_of(bytes);
   try {
-    std::byte* next = scratch + bounces_at;
+    std::byte* next = scratch + scaled_at;
     for (std::size_t i = 0; i < changed.size(); ++i) {
-      bounces[i].copy_in(changed[i], next);
-      next += bounces[i].bytes();
+      if (!is_scaled(given[i])) continue;
+      scale(endpoint, given[i], next);
+      changed[i].input = next;
+      next += scaled_bytes(endpoint, given[i]);
     }
     run(endpoint, steps, scratch, wait_function);
-    for (std::size_t i = 0; i < changed.size(); ++i) bounces[i].copy_back(changed[i]);
   } catch (...) {
     if (!is_captured) keep_end_of(stream);
     throw;

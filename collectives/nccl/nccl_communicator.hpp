@@ -10,7 +10,6 @@
 
 #include "collectives/nccl/library.hpp"
 #include "collectives/nccl/nccl_call.hpp"
-#include "collectives/nccl/registered_memory.hpp"
 
 namespace lockstep::nccl {
 
@@ -40,19 +39,6 @@ class NcclCommunicator {
                                          const WaitFunction& wait_function);
   // Throws failures since the last look, also those of other members.
   void check();
-  // Registers memory that NcclInterface::allocate() gave, and takes ownership of it. All members call it together, each
-  // with as many bytes. The result is dropped by its last owner, and freed after all members have dropped theirs.
-  std::shared_ptr<std::byte> add(std::byte* memory, std::size_t bytes, RegistrationMode how,
-                                 const WaitFunction& wait_function);
-  // Returns the numbers of registered memory that this member has dropped.
-  std::vector<std::uint64_t> dropped() const { return registered_->dropped(); }
-  // Removes registrations that all members have dropped, and frees the memory. All members call it together, with the
-  // same numbers.
-  void forget(std::span<const std::uint64_t> numbers, const WaitFunction& wait_function) {
-    forget(numbers, true, wait_function);
-  }
-  // Returns a hash of the places in registered memory that the calls use. Members with equal hashes use the same parts.
-  std::uint64_t places_of(std::span<const NcclCall> steps) const;
   // Ends the communicator in order; all members do so together.
   void end(const WaitFunction& wait_function);
   // True if GPU work is under way.
@@ -61,7 +47,6 @@ class NcclCommunicator {
  private:
   // Waits until NCCL is idle.
   void settle(const WaitFunction& wait_function);
-  void forget(std::span<const std::uint64_t> numbers, bool frees, const WaitFunction& wait_function);
   // Runs `f` between the start and the end of a group, and waits until NCCL is idle.
   template <class F>
   void group(const F& f, const WaitFunction& wait_function);
@@ -82,7 +67,6 @@ class NcclCommunicator {
   // Keeps outgrown scratch memory, because freeing it would wait for the whole GPU. The last one is in use.
   std::vector<std::shared_ptr<std::byte>> scratches_;
   std::size_t scratch_size_ = 0;
-  std::shared_ptr<RegisteredMemory> registered_;
   bool has_ended_ = false;
 };
 

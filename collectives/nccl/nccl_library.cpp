@@ -34,17 +34,7 @@ struct Functions {
   decltype(&ncclBroadcast) broadcast;
   decltype(&ncclSend) send;
   decltype(&ncclRecv) receive;
-  // Are null if this NCCL lacks them. Headers may lack them, too, so the types are written out.
-  ncclResult_t (*allocate)(void** memory, std::size_t bytes);
-  ncclResult_t (*free)(void* memory);
-  ncclResult_t (*add_alone)(ncclComm_t, void* memory, std::size_t bytes, void** handle);
-  ncclResult_t (*remove_alone)(ncclComm_t, void* handle);
-  ncclResult_t (*add_together)(ncclComm_t, void* memory, std::size_t bytes, void** window, int flags);
-  ncclResult_t (*remove_together)(ncclComm_t, void* window);
 };
-
-// Means that all members give the same parts of the window (NCCL_WIN_COLL_SYMMETRIC).
-constexpr int symmetric = 1;
 
 // Fills in all functions. Returns null on success, otherwise the name of a missing one.
 const char* find_all(void* handle, Functions& all) {
@@ -72,14 +62,7 @@ const char* find_all(void* handle, Functions& all) {
   find("ncclBroadcast", all.broadcast);
   find("ncclSend", all.send);
   find("ncclRecv", all.receive);
-  if (missing != nullptr) return missing;
-  find("ncclMemAlloc", all.allocate);
-  find("ncclMemFree", all.free);
-  find("ncclCommRegister", all.add_alone);
-  find("ncclCommDeregister", all.remove_alone);
-  find("ncclCommWindowRegister", all.add_together);
-  find("ncclCommWindowDeregister", all.remove_together);
-  return nullptr;
+  return missing;
 }
 
 ncclDataType_t type_of(DataType type) {
@@ -148,12 +131,6 @@ struct LoadedNcclComm final : NcclComm {
   bool has_finished = false;
 };
 
-// Holds NCCL's handle. NCCL writes it asynchronously, and leaves it null if it makes no use of the memory.
-struct NcclRegistration final : Registration {
-  void* handle = nullptr;
-  RegistrationMode how = RegistrationMode::none;
-};
-
 // Calls the loaded library. Calls that start or end work make the member's GPU current, as NCCL needs.
 class NcclLibrary final : public NcclInterface {
  public:
@@ -212,58 +189,6 @@ class NcclLibrary final : public NcclInterface {
     } catch (const Error&) {
       return;  // the driver has ended, and NCCL with it
     }
-  }
-
-  // Returns the best way that this version has: one window of all members, or each buffer alone.
-  RegistrationMode registering() const override {
-    if (nccl_.allocate == nullptr || nccl_.free == nullptr) return RegistrationMode::none;
-    if (nccl_.add_together != nullptr && nccl_.remove_together != nullptr) return RegistrationMode::together;
-    return nccl_.add_alone != nullptr && nccl_.remove_alone != nullptr ? RegistrationMode::alone
-                                                                       : RegistrationMode::none;
-  }
-
-  std::byte* allocate(int device, std::size_t bytes) override {
-    const gpu::CurrentContext on(device);
-    void* memory = nullptr;
-    const ncclResult_t result = nccl_.allocate(&memory, bytes);
-    if (result == ncclSuccess) return static_cast<std::byte*>(memory);
-    cudaGetLastError();  // clears the error for the next call
-    throw Error(Code::out_of_memory,
-                text("NCCL ", version(), ", allocating ", bytes, " bytes on GPU ", device, ": ",
-                     nccl_.get_error_string(result)),
-                "use less, or free unused memory; other processes on the GPU count too (nvidia-smi)");
-  }
-
-  void free(std::byte* memory) noexcept override {
-    try {
-      const gpu::CurrentContext on(gpu::own_backend()->where(memory).device);  // CUDA's own query would make a context
-      nccl_.free(memory);
-    } catch (const Error&) {
-      return;  // the driver has ended, and all memory with it
-    }
-  }
-
-  std::unique_ptr<Registration> add(NcclComm* member, std::byte* memory, std::size_t bytes,
-                                    RegistrationMode how) override {
-    const gpu::CurrentContext on(static_cast<LoadedNcclComm*>(member)->device);
-    auto made = std::make_unique<NcclRegistration>();
-    made->how = how;
-    check(member,
-          how == RegistrationMode::together
-              ? nccl_.add_together(comm_of(member), memory, bytes, &made->handle, symmetric)
-              : nccl_.add_alone(comm_of(member), memory, bytes, &made->handle),
-          text("registering ", bytes, " bytes"));
-    return made;
-  }
-
-  void remove(NcclComm* member, Registration& registration) override {
-    const gpu::CurrentContext on(static_cast<LoadedNcclComm*>(member)->device);
-    const auto& mine = static_cast<NcclRegistration&>(registration);
-    if (mine.handle == nullptr) return;
-    check(member,
-          mine.how == RegistrationMode::together ? nccl_.remove_together(comm_of(member), mine.handle)
-                                                 : nccl_.remove_alone(comm_of(member), mine.handle),
-          "ending a registration");
   }
 
   void begin_group() override { check(nullptr, nccl_.group_start(), "beginning an operation"); }

@@ -13,6 +13,7 @@
 #include "collectives/origin.hpp"
 #include "collectives/plan.hpp"
 #include "collectives/user_reduce.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {

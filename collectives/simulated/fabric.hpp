@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::simulated {

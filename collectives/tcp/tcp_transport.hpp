@@ -10,6 +10,7 @@
 #include <string>
 
 #include "collectives/engine/transport.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/log.hpp"
 #include "topology/exchange.hpp"
 #include "topology/roster.hpp"

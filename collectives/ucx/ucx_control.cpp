@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/progress_hooks.hpp"

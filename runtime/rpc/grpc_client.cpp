@@ -15,6 +15,7 @@
 #include "runtime/rpc/grpc_some.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/seal.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/forked.hpp"
 
 namespace lockstep::rpc {
@@ -22,7 +23,7 @@ namespace {
 
 class PromisedReply final : public detail::ReplyFuture {
  public:
-  bool wait_for(Duration time) const override { return future_.wait_for(time) == std::future_status::ready; }
+  bool wait_for(TimeSpan time) const override { return future_.wait_for(Duration(time)) == std::future_status::ready; }
   const detail::Reply& get() const override { return future_.get(); }
   void set(detail::Reply reply) { promise_.set_value(std::move(reply)); }
 
@@ -169,9 +170,9 @@ Client::~Client() {
 
 const std::string& Client::address() const { return parts_->address; }
 
-Duration Client::limit() const {
+TimeSpan Client::limit() const {
   constexpr std::chrono::milliseconds to_say_so{500};
-  return parts_->options.timeout > Duration{} ? parts_->options.timeout + to_say_so : Duration{};
+  return parts_->options.timeout > TimeSpan{} ? parts_->options.timeout + to_say_so : TimeSpan{};
 }
 
 // Gets the server's nonce before the first call that has to prove the key. One call asks, and the others wait: a

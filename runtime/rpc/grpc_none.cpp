@@ -39,7 +39,7 @@ std::unique_ptr<Client> Client::create(std::string_view layer, const std::string
 Client::Client(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Client::~Client() = default;
 const std::string& Client::address() const { refuse(); }
-Duration Client::limit() const { refuse(); }
+TimeSpan Client::limit() const { refuse(); }
 std::shared_ptr<const detail::ReplyFuture> Client::start(const std::string& /*name*/, const Bytes& /*arguments*/) {
   refuse();
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks the names of layers and addresses, with and without gRPC.
+// Checks the names of layers and addresses, and says that an answer is late, with and without gRPC.
 #include "runtime/rpc/rpc.hpp"
+
+#include "topology/base/duration.hpp"
 
 namespace lockstep::rpc::detail {
 
@@ -15,6 +17,11 @@ void check_layer(std::string_view layer, const std::string& address) {
       std::stoi(address.substr(colon + 1)) > most_port)
     throw Error(Code::usage, text('\'', printable(address), "' is not an address"),
                 "write host:port, as localhost:12345");
+}
+
+void refuse_late(const std::string& what, TimeSpan limit) {
+  throw Error(Code::stall, text(what, " has no answer after ", format_duration(limit)),
+              "check the server; ClientOptions::timeout sets the limit");
 }
 
 }  // namespace lockstep::rpc::detail

@@ -15,6 +15,8 @@
 
 #include "runtime/rpc/codec.hpp"
 #include "topology/base/log.hpp"
+#include "topology/base/text.hpp"
+#include "topology/base/time_span.hpp"
 #include "topology/secret/secret.hpp"
 
 namespace lockstep::rpc {
@@ -35,10 +37,13 @@ class ReplyFuture {
  public:
   virtual ~ReplyFuture() = default;
   // True if the answer is there. Waits for it, at most `time`.
-  virtual bool wait_for(Duration time) const = 0;
+  virtual bool wait_for(TimeSpan time) const = 0;
   // Waits for the answer, which lives as long as this object.
   virtual const Reply& get() const = 0;
 };
+
+// Throws Error stall: the call that `what` names has no answer after `limit`.
+[[noreturn]] void refuse_late(const std::string& what, TimeSpan limit);
 
 }  // namespace detail
 
@@ -113,11 +118,11 @@ class StatusOrResult {
  public:
   // Takes the answer. get_value() waits at most `limit`; zero means no limit. The third argument names
   // the call in messages.
-  explicit StatusOrResult(std::shared_ptr<const detail::ReplyFuture> reply, Duration limit = {}, std::string what = {})
+  explicit StatusOrResult(std::shared_ptr<const detail::ReplyFuture> reply, TimeSpan limit = {}, std::string what = {})
       : reply_(std::move(reply)), limit_(limit), what_(std::move(what)) {}
 
   // True if the call is over. Waits for that, at most `time`.
-  bool wait_for(Duration time) const { return reply_->wait_for(time); }
+  bool wait_for(TimeSpan time) const { return reply_->wait_for(time); }
   // True if the call succeeded. Waits for its end.
   bool is_ok() const { return !get_error(); }
   // Returns the error of the call, or nothing if it succeeded. Waits for its end.
@@ -131,9 +136,7 @@ class StatusOrResult {
   }
   // Returns the value. Waits for it, and throws the error of the call.
   R get_value() const {
-    if (limit_ > Duration{} && !wait_for(limit_))
-      throw Error(Code::stall, text(what_, " has no answer after ", format_duration(limit_)),
-                  "check the server; ClientOptions::timeout sets the limit");
+    if (limit_ > TimeSpan{} && !wait_for(limit_)) detail::refuse_late(what_, limit_);
     const detail::Reply& reply = reply_->get();
     if (reply.error) throw *reply.error;
     if constexpr (std::is_void_v<R>)
@@ -144,14 +147,14 @@ class StatusOrResult {
 
  private:
   std::shared_ptr<const detail::ReplyFuture> reply_;
-  Duration limit_;
+  TimeSpan limit_;
   std::string what_;
 };
 
 // Holds the options of a client.
 struct ClientOptions {
   // Limits the time of a call. Zero waits as long as the server lives.
-  Duration timeout = std::chrono::seconds(300);
+  TimeSpan timeout = TimeSpan::seconds(300);
   // Lets a call wait for a server that is not there yet, up to the timeout.
   bool waits_for_server = false;
   // Lets a call also wait for a server that has answered before and is gone. Otherwise that is an error at once.
@@ -195,7 +198,7 @@ class Client {
   std::shared_ptr<const detail::ReplyFuture> start(const std::string& name, const Bytes& arguments);
   // Returns the limit for waiting callers. gRPC itself ends a call in time, unless the time of day is set back
   // meanwhile.
-  Duration limit() const;
+  TimeSpan limit() const;
   std::string what(const std::string& name) const { return text("call of '", printable(name), "' of ", address()); }
 
   std::unique_ptr<Parts> parts_;

@@ -159,7 +159,7 @@ class RpcExchange final : public Exchange {
     if (wait_limits.limit == Duration{}) {
       while (!arrives_within(answer, std::chrono::hours(1))) continue;
     }
-    if (arrives_within(answer, wait_limits.limit - (warns ? wait_limits.warn : Duration{}))) return;
+    if (arrives_within(answer, wait_limits.limit - (warns ? wait_limits.warn : TimeSpan{}))) return;
     static_cast<void>(client_->call<void>(give_up_name, name_, rank(), format_duration(wait_limits.limit)));
     if (answer.wait_for(enough)) return;
     throw Error(Code::stall,

@@ -9,10 +9,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <map>
 #include <memory>
+#include <mutex>
 
 #include "topology/base/descriptor.hpp"
+#include "topology/base/duration.hpp"
 
 namespace lockstep {
 namespace {
@@ -86,9 +89,18 @@ void refuse_shared_addresses(const ClusterSpec& cluster) {
 
 }  // namespace
 
+// Tells waiting threads that the cluster is over, or that a task of another one called.
+struct Server::Signal {
+  std::mutex mutex;
+  std::condition_variable changed;
+};
+
 // Adds the two functions by which tasks introduce themselves and announce the end. The server starts later.
 Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOptions options)
-    : cluster_(std::move(cluster)), me_{std::move(job), index}, options_(std::move(options)) {
+    : cluster_(std::move(cluster)),
+      me_{std::move(job), index},
+      options_(std::move(options)),
+      signal_(std::make_unique<Signal>()) {
   if (options_.lost_after <= Duration{})
     throw Error(Code::usage, "a task's server with no time in lost_after", "give the chief some seconds to answer");
   const std::string& mine = cluster_.task_address(me_.type, me_.index);
@@ -97,10 +109,10 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
   rpc_->add(who, [this](const std::string& type, int number, const std::string& theirs) {
     const std::string ours = to_string(cluster_);
     if (theirs != ours) {  // That task has our answer, and will not wait for our question.
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(signal_->mutex);
       stranger_ = text(printable(type), ' ', number, " is of another cluster, ", printable(theirs, most_words),
                        "; here it is ", ours);
-      changed_.notify_all();
+      signal_->changed.notify_all();
     }
     return std::vector<std::string>{me_.type, std::to_string(me_.index), ours};
   });
@@ -108,9 +120,9 @@ Server::Server(ClusterSpec cluster, std::string job, int index, TaskServerOption
     if (theirs != to_string(cluster_))
       throw Error(Code::cluster, text(words_of(me_), " is a task of another cluster: ", to_string(cluster_)),
                   "start all tasks with one cluster");
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(signal_->mutex);
     over_ = true;
-    changed_.notify_all();
+    signal_->changed.notify_all();
   });
 }
 
@@ -124,7 +136,7 @@ void Server::start() {
 Server::~Server() = default;
 
 // Returns a client for one question. The limit and the wait for the server differ from question to question.
-std::unique_ptr<rpc::Client> Server::client_of(const PeerTask& other, Duration timeout, bool waits) const {
+std::unique_ptr<rpc::Client> Server::client_of(const PeerTask& other, TimeSpan timeout, bool waits) const {
   return rpc::Client::create("grpc", other.address,
                              {.timeout = timeout, .waits_for_server = waits, .key = options_.key});
 }
@@ -154,7 +166,7 @@ std::string Server::task_mismatch(const PeerTask& other, const std::vector<std::
 
 // Asks all tasks that have not answered, again and again. If the cluster is over meanwhile, it returns: some tasks may
 // have ended already.
-void Server::wait_for_all(Duration limit) { wait_for(peers(false), {.warn = {}, .limit = limit}); }
+void Server::wait_for_all(TimeSpan limit) { wait_for(peers(false), {.warn = {}, .limit = limit}); }
 
 void Server::wait_for_workers(WaitLimits wait_limits) { wait_for(workers(), wait_limits); }
 
@@ -229,7 +241,7 @@ rpc::StatusOrResult<std::vector<std::string>> Server::ask(rpc::Client& other) co
 
 // Throws if a task of another cluster has asked this one.
 void Server::refuse_stranger() {
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(signal_->mutex);
   if (!stranger_.empty()) throw Error(Code::cluster, stranger_, "start all tasks with one cluster");
 }
 
@@ -245,7 +257,7 @@ std::string Server::names_of_all(const std::vector<PeerTask>& some) const {
   return lockstep::join(names, ", ");
 }
 
-void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit) const {
+void Server::refuse_missing(const std::vector<PeerTask>& missing, TimeSpan limit) const {
   throw Error(Code::stall,
               text("Timeout waiting for the cluster: after ", format_duration(limit), " ", words_of(me_),
                    " has no answer of ", names_of_all(missing)),
@@ -253,9 +265,9 @@ void Server::refuse_missing(const std::vector<PeerTask>& missing, Duration limit
 }
 
 // Waits at most that long for the announcement of the end.
-bool Server::is_over_within(Duration time) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, time, [&] { return over_; });
+bool Server::is_over_within(TimeSpan time) {
+  std::unique_lock lock(signal_->mutex);
+  return signal_->changed.wait_for(lock, Duration(time), [&] { return over_; });
 }
 
 // True if the task answers within two seconds, and is the expected one.
@@ -312,9 +324,9 @@ void Server::shut_down_all() {
     if (const auto wrong = answer.get_error())
       options_.log.debug(text("shutting down ", client->address(), ": ", wrong->what()));
   }
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(signal_->mutex);
   over_ = true;
-  changed_.notify_all();
+  signal_->changed.notify_all();
 }
 
 }  // namespace lockstep

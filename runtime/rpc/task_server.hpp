@@ -3,9 +3,7 @@
 // when the job is over.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +11,7 @@
 #include "runtime/cluster/cluster_spec.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "topology/base/log.hpp"
+#include "topology/base/time_span.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep {
@@ -22,7 +21,7 @@ struct TaskServerOptions {
   // Is the address to listen on. Empty means the task's address in the cluster.
   std::string listen = {};
   // Limits the time without an answer from the leading task, once that was there. join() then throws.
-  Duration lost_after = std::chrono::seconds(30);
+  TimeSpan lost_after = TimeSpan::seconds(30);
   Log log = Log();
   // Holds the key that all tasks share: calls and answers without it are refused. Null lets every process call, and end
   // the cluster.
@@ -46,7 +45,7 @@ class Server {
 
   // Waits until every task but evaluators has its server. Throws Error stall after `limit`, naming the missing tasks,
   // and cluster if a task has another cluster. Returns early if the cluster is over.
-  void wait_for_all(Duration limit = std::chrono::seconds(300));
+  void wait_for_all(TimeSpan limit = TimeSpan::seconds(300));
   // Waits for the chief and the workers only. After wait_limits.warn it logs the missing tasks; after wait_limits.limit
   // it throws. A limit of zero waits for ever.
   void wait_for_workers(WaitLimits wait_limits = {});
@@ -65,22 +64,22 @@ class Server {
   };
   std::string name_of(const PeerTask& other) const;
   std::string task_mismatch(const PeerTask& other, const std::vector<std::string>& said) const;
-  std::unique_ptr<rpc::Client> client_of(const PeerTask& other, Duration timeout, bool waits) const;
+  std::unique_ptr<rpc::Client> client_of(const PeerTask& other, TimeSpan timeout, bool waits) const;
   void wait_for(std::vector<PeerTask> missing, WaitLimits wait_limits);
   std::vector<PeerTask> workers() const;
   std::string names_of_all(const std::vector<PeerTask>& some) const;
   std::vector<PeerTask> peers(bool with_evaluators) const;
   rpc::StatusOrResult<std::vector<std::string>> ask(rpc::Client& other) const;
   void refuse_stranger();
-  [[noreturn]] void refuse_missing(const std::vector<PeerTask>& missing, Duration limit) const;
-  bool is_over_within(Duration time);
+  [[noreturn]] void refuse_missing(const std::vector<PeerTask>& missing, TimeSpan limit) const;
+  bool is_over_within(TimeSpan time);
   bool is_there(const PeerTask& other) const;
 
   ClusterSpec cluster_;
   Task me_;
   TaskServerOptions options_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  struct Signal;  // Guards the two members below it, and tells of their changes.
+  std::unique_ptr<Signal> signal_;
   bool over_ = false;
   std::string stranger_;  // Describes a caller of another cluster.
   bool started_ = false;

@@ -294,34 +294,6 @@ TEST(Measure, TakesTheTimeThatACandidateReturns) {
   });
 }
 
-// In memory that NCCL knows, which is what the row is for; both by the host's clock and by the GPU's.
-TEST(Bench, RowsOnGpusAreHeldAgainstSymmetricMemory) {
-  const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(3));
-  const nccl::NcclOverride library(std::make_unique<test::FakeNccl>(static_cast<test::FakeGpus&>(gpus.backend())));
-  auto& fake = static_cast<test::FakeNccl&>(library.library());
-  with_members(3, [&](Communicator& world) {
-    for (const bool is_wanted : {false, true}) {
-      BenchOptions options{.subjects = all_subjects(), .sizes = {12'000}};
-      options.effort = {.seconds = 0.01, .samples = 10};
-      options.gpu = choose_gpu(world);
-      options.against_symmetric = is_wanted;
-      bench::BenchRun run;
-      run_bench(world, options, run, [&](const bench::BenchRun&) {});
-      ASSERT_EQ(run.rows.size(), options.subjects.size());
-      for (const Row& row : run.rows) {
-        EXPECT_EQ(row.check.wrong, 0U) << row.collective;
-        EXPECT_EQ(baseline_of(row, "symmetric") != nullptr, is_wanted && row.collective != "sendrecv")
-            << row.collective;
-        if (!row.in_stream) continue;
-        EXPECT_EQ(std::ranges::count(row.in_stream->baselines, "symmetric", &Baseline::name), is_wanted ? 1 : 0);
-      }
-      world.barrier();
-      EXPECT_EQ(fake.ever_registered() > 0, is_wanted);
-      world.barrier();
-    }
-  });
-}
-
 // Checked as those of the host's memory are, and beside NCCL's own operation where it has one.
 TEST(Bench, RowsLieInTheMemoryOfGpus) {
   const gpu::BackendOverride gpus(std::make_unique<test::FakeGpus>(3));

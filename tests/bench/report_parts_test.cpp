@@ -10,7 +10,6 @@
 #include "bench/report_findings.hpp"
 #include "bench/report_groups.hpp"
 #include "bench/report_links.hpp"
-#include "bench/report_table.hpp"
 #include "tests/bench/report_runs.hpp"
 #include "tests/support/xml_fault.hpp"
 #include "topology/base/text.hpp"
@@ -126,7 +125,7 @@ TEST(ReportGroups, LaunchesBecomeOnePoint) {
   rows[1].time.ci = {8, 10};
   rows[1].launch = 2;
   const BenchRun all = run(rows);
-  const std::vector<RowGroup> groups = groups_of(all, nullptr);
+  const std::vector<RowGroup> groups = groups_of(all);
   ASSERT_EQ(groups.size(), 1U);
   EXPECT_EQ(groups[0].title, "all_reduce f32 sum");
   ASSERT_EQ(groups[0].rows.size(), 3U);
@@ -161,20 +160,6 @@ TEST(ReportLinks, SlowPairsAreOutlinedAndNamed) {
   EXPECT_EQ(count(html, "SLOW: "), 1U);
   all.links.clear();
   EXPECT_EQ(links_section(all), "");
-}
-
-// Viewers of pictures know no variables of CSS, and paint black what has one.
-TEST(ReportLinks, PictureByItselfNeedsNoStyle) {
-  BenchRun all = run({});
-  add_links(all, 4);
-  const std::string svg = links_svg(all);
-  EXPECT_EQ(lockstep::test::xml_fault(svg), "");
-  EXPECT_EQ(lockstep::test::unpainted(svg), "");
-  EXPECT_EQ(count(svg, "style") + count(svg, "class=") + count(svg, "var("), 0U) << svg.substr(0, 2000);
-  EXPECT_EQ(count(svg, "=\"\""), 0U) << "a colour that is not in the page's style";
-  EXPECT_GE(count(svg, "fill=\"#e6f0f9\" stroke=\"#fff\""), 1U) << "the best links";
-  EXPECT_GE(count(svg, "fill=\"none\" stroke=\"#d6006c\""), 3U) << "slow ones";
-  EXPECT_EQ(count(svg, "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"), 1U);
 }
 
 TEST(ReportLinks, NoneIsSlow) {
@@ -219,7 +204,7 @@ TEST(ReportLinks, MembersThatCannotBeAreNotDrawn) {
 
 std::vector<std::string> whats(const BenchRun& of) {
   std::vector<std::string> all;
-  for (const ReportFinding& each : findings_of(of, nullptr)) all.push_back(text(word_of(each.tone), ": ", each.what));
+  for (const ReportFinding& each : findings_of(of)) all.push_back(text(word_of(each.tone), ": ", each.what));
   return all;
 }
 
@@ -275,18 +260,6 @@ TEST(ReportFindings, DoNotCallUncheckedResultsRight) {
                                       "Good: All results of 1 row are right."}));
   some.rows[0].check = {};
   for (const std::string& what : whats(some)) EXPECT_EQ(what.find("right"), std::string::npos) << what;
-}
-
-TEST(ReportTable, FactsOfTwoRunsSayWhereTheyDiffer) {
-  const BenchRun before = run({});
-  BenchRun after = run({});
-  after.commit = "ffffff";
-  after.machine.push_back({"kernel", "6.2"});
-  const std::string html = facts_table(after, &before);
-  EXPECT_EQ(count(html, "class=\"differs\""), 2U);
-  EXPECT_EQ(count(html, ">differs<"), 2U);
-  EXPECT_EQ(count(html, "<td class=\"w\">-</td><td class=\"w\">6.2</td>"), 1U);
-  EXPECT_EQ(count(facts_table(after, nullptr), "differs"), 0U);
 }
 
 TEST(ReportWords, NumbersKeepTheirDigits) {

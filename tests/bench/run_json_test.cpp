@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as JSON, CSV and JUnit XML: what is written, what is read back, and every refusal. The example of
+// A run as JSON and JUnit XML: what is written, what is read back, and every refusal. The example of
 // docs/bench-json.md is the golden: after a wanted change, put the text of the failure there, and read it.
 #include "bench/run_json.hpp"
 
@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "bench/run_files.hpp"
+#include "bench/run_junit.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 #include "tests/support/sanitized.hpp"
@@ -250,60 +250,6 @@ TEST(BenchJson, ReadsWholeNumbersWrittenAsDecimals) {
   json["ranks"] = 4.0;
   json["rows"][0]["time_us"]["median"] = 18210;
   EXPECT_EQ(to_json(parse_run(json.dump(), "x")), example());
-}
-
-std::vector<std::string> lines_of(const std::string& all) {
-  std::vector<std::string> lines = split(all, '\n');
-  EXPECT_EQ(lines.back(), "");
-  lines.pop_back();
-  return lines;
-}
-
-TEST(BenchCsv, ALineForEachCandidate) {
-  const std::vector<std::string> lines = lines_of(to_csv(parse_run(example(), "example")));
-  ASSERT_EQ(lines.size(), 7U);
-  EXPECT_EQ(
-      lines[0],
-      "collective,size_bytes,count,type,op,root,in_place,cache,launch,candidate,algorithm,n,median_us,ci95_low_us,"
-      "ci95_high_us,mean_us,min_us,p95_us,p99_us,max_us,mad_us,ratio,ratio_ci95_low,ratio_ci95_high,blocks,"
-      "algbw_gbs,busbw_gbs,limit_us,limit_binding,wrong,ranks_equal,hash,same,noisy,steal_percent,"
-      "involuntary_switches,throttled_us,slowest_rank,slowest_percent");
-  EXPECT_EQ(lines[1],
-            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,lockstep,ring,412,18210,18064.5,18350,18301.25,17800.5,"
-            "18790,19022.25,20110,121.5,,,,,3.685,5.528,16570,mem,0,true,9f3c2a7be0115d48,true,false,0.4,12,0,3,3.1");
-  EXPECT_EQ(lines[2],
-            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,mpi:best,tuned:ring,412,33900,33810,34002.5,34100.5,"
-            "32990,35120,36011,39222,240,1.862,1.83,1.89,40,,,,,,,,,,,,,,");
-  EXPECT_EQ(
-      lines[3],
-      "all_reduce,67108864,16777216,f32,sum,,false,cold,2,file:earlier.json,,0,19000,18900,19100,,,,,,,1.043,1.03,"
-      "1.06,0,,,,,,,,,,,,,,");
-  EXPECT_EQ(
-      lines[4],
-      "all_reduce,67108864,16777216,f32,sum,,false,cold,2,stream:lockstep,ring,60,402.5,401,404,403,399.5,410,415,"
-      "420,1.5,,,,,166.7,250.1,,,,,,,,,,,,");
-  EXPECT_EQ(lines[5],
-            "all_reduce,67108864,16777216,f32,sum,,false,cold,2,stream:nccl,,60,398.5,397.5,400,399,396,405,409,411,1,"
-            "0.99,0.985,0.996,60,,,,,,,,,,,,,,");
-  EXPECT_EQ(lines[6],
-            "broadcast,8,2,f32,,0,true,hot,1,lockstep,flat,30000,0.41,0.4,0.42,0.43,0.37,0.52,0.9,14.2,0.02,,,,,0.0195,"
-            "0.0195,,,0,true,04c11db700000000,,false,0,0,0,,");
-  for (const std::string& each : lines) EXPECT_EQ(split(each, ',').size(), 39U) << each;
-}
-
-TEST(BenchCsv, QuotesWhereNeededAndLeavesOutNumbersThatAreNotFinite) {
-  Whole run;
-  run.rows.resize(1);
-  run.rows[0].collective = "a,b";
-  run.rows[0].type = "say \"f32\"";
-  run.rows[0].op = "two\nlines";
-  run.rows[0].algorithm = "plain words";
-  run.rows[0].time.median = NAN;
-  run.rows[0].algbw = INFINITY;
-  const std::string all = to_csv(run);
-  EXPECT_TRUE(holds(all, "\n\"a,b\",0,0,\"say \"\"f32\"\"\",\"two\nlines\",,")) << all;
-  EXPECT_TRUE(holds(all, ",lockstep,plain words,0,,0,0,")) << all;
-  EXPECT_FALSE(holds(all, "nan") || holds(all, "inf")) << all;
 }
 
 TEST(BenchJunit, ACaseForEachRow) {

@@ -32,6 +32,10 @@ GroupFacts facts(const Topology& topology, std::vector<int> ranks = {}) {
   return facts_of(topology, Group(ranks, ranks.front()));
 }
 
+double price_us(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts, int segments = 1) {
+  return lockstep::price(algorithm, problem, facts, segments).total_us;
+}
+
 double price(std::string_view name, const GroupFacts& facts, std::size_t bytes,
              Collective collective = Collective::all_reduce) {
   Shape shape{.size = facts.size, .count = bytes};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules written by hand, each with one mistake that prove must name, and what it says of right ones.
-#include "collectives/prove.hpp"
+#include "tests/collectives/prove.hpp"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
-
 #include "tests/collectives/algorithms/proof.hpp"
 
 namespace lockstep::test {
@@ -77,12 +75,6 @@ TEST(Blocks, CountPiecesOfHugeBuffers) {
   EXPECT_LE(blocks.parts(), 1 << 20);
 }
 
-TEST(MovingSlice, OfASliceStays) {
-  const MovingSlice moving_slice = output(3, 4);
-  EXPECT_EQ(moving_slice.at(0), output(3, 4));
-  EXPECT_EQ(moving_slice.at(7), output(3, 4));
-}
-
 TEST(MovingSlice, GoesAroundTheBlocks) {
   const Blocks blocks = Blocks::split(10, 4);  // 3 3 2 2
   const MovingSlice down(Space::input, blocks, 1, -1);
@@ -131,30 +123,10 @@ TEST(Builder, LeavesOutEmptyOperations) {
   EXPECT_EQ(schedule.scratch, 0U);
 }
 
-TEST(Messages, MayHaveAPeerThatMoves) {
-  const Message message{2, input(0, 1), -1, 4};
-  EXPECT_EQ(message.peer_at(0), 2);
-  EXPECT_EQ(message.peer_at(3), 3);
-  EXPECT_EQ((Message{2, input(0, 1)}.peer_at(3)), 2);
-}
-
 Schedule exchange_with(int peer) {
   ScheduleBuilder builder;
   builder.round().send(peer, input(0, 2)).receive(peer, scratch(0, 2)).copy(output(0, 2), scratch(0, 2));
   return builder.done();
-}
-
-TEST(Then, IsOneAfterTheOther) {
-  Schedule second = exchange_with(2);
-  second.scratch = 9;
-  const Schedule both = then(exchange_with(1), second);
-  EXPECT_EQ(both.scratch, 9U);
-  EXPECT_EQ(to_text(both), to_text(exchange_with(1)) + to_text(exchange_with(2)));
-}
-
-TEST(On, AGroupHasTheRanksOfItsMembers) {
-  const Group group({7, 3, 5}, 7);
-  EXPECT_EQ(on(group, exchange_with(2)), exchange_with(5));
 }
 
 TEST(On, AGroupMovingPeersAreWrittenOut) {
@@ -221,46 +193,6 @@ TEST(Text, RepeatedRoundsSayWhereTheyBeginAndEnd) {
             "out[12,16)..out[4,8) = tmp[0,4) op in[12,16)..in[4,8)\n");
 }
 
-TEST(Fingerprint, DiffersForDifferentSchedules) {
-  const Schedule schedule = exchange_with(1);
-  EXPECT_EQ(fingerprint(schedule), fingerprint(exchange_with(1)));
-  EXPECT_NE(fingerprint(schedule), fingerprint(exchange_with(2)));
-  EXPECT_NE(fingerprint(schedule), fingerprint(within(output(1, 2), schedule)));
-  Schedule larger = schedule;
-  ++larger.scratch;
-  EXPECT_NE(fingerprint(schedule), fingerprint(larger));
-  EXPECT_NE(fingerprint(schedule), fingerprint(then(schedule, schedule)));
-}
-
-// The ring for 4, as the tableau says: what a closed form does lap by lap.
-TEST(Closed, TheRingEqualsOneWrittenByHand) {
-  const Problem problem{.collective = Collective::all_gather, .size = 4, .count = 2};
-  const Schedule ring = find_algorithm(Collective::all_gather, "ring")->build(shape_of(problem, 1));
-  const std::array<Slice, 3> sent = {output(2, 2), output(0, 2), output(6, 2)};
-  const std::array<Slice, 3> received = {output(0, 2), output(6, 2), output(4, 2)};
-  const Round& round = ring.rounds.back();
-  ASSERT_EQ(round.times, 3);
-  for (int lap = 0; lap < 3; ++lap) {
-    EXPECT_EQ(round.sends.at(0).slice.at(lap), sent.at(static_cast<std::size_t>(lap)));
-    EXPECT_EQ(round.sends.at(0).peer_at(lap), 2);
-    EXPECT_EQ(round.receives.at(0).slice.at(lap), received.at(static_cast<std::size_t>(lap)));
-    EXPECT_EQ(round.receives.at(0).peer_at(lap), 0);
-  }
-}
-
-TEST(Closed, PairwiseEqualsOneWrittenByHand) {
-  const Problem problem{.collective = Collective::all_to_all, .size = 5, .count = 3};
-  const Schedule closed = find_algorithm(Collective::all_to_all, "pairwise")->build(shape_of(problem, 2));
-  const Group everybody({0, 1, 2, 3, 4}, 2);
-  ScheduleBuilder open;
-  open.round().copy(output(6, 3), input(6, 3));
-  open.round().send(3, input(9, 3)).receive(1, output(3, 3));
-  open.round().send(4, input(12, 3)).receive(0, output(0, 3));
-  open.round().send(0, input(0, 3)).receive(4, output(12, 3));
-  open.round().send(1, input(3, 3)).receive(3, output(9, 3));
-  EXPECT_EQ(to_text(on(everybody, closed)), to_text(open.done()));
-}
-
 TEST(Closed, ManyMembersTakeLittleMemory) {
   const auto bytes = [](Collective collective, std::string_view name) {
     const Problem problem{.collective = collective, .size = 4096, .count = 1000};
@@ -272,16 +204,6 @@ TEST(Closed, ManyMembersTakeLittleMemory) {
   EXPECT_LT(bytes(Collective::all_to_all, "bruck"), 65536U);
   EXPECT_LT(bytes(Collective::all_gather, "bruck"), 65536U);
   EXPECT_LT(bytes(Collective::all_gather, "neighbor"), 1U << 20U);
-}
-
-TEST(Fingerprint, EveryLapOfARepeatedRoundCounts) {
-  const auto walking = [](int step) {
-    ScheduleBuilder ring;
-    ring.round(5).send(1, MovingSlice(Space::output, Blocks::even(3, 4), 0, step));
-    return fingerprint(ring.done());
-  };
-  EXPECT_EQ(walking(1), walking(1));
-  EXPECT_NE(walking(1), walking(-1));  // the same first and last lap
 }
 
 }  // namespace

@@ -85,12 +85,12 @@ class Documents(unittest.TestCase):
         expected = ("time 0: conductivity 0.457910, error 2.1e-02\ntime 20: conductivity 0.221058, error 9.1e-05\n"
                     "time 40: conductivity 0.203680, error 1.8e-06\ntime 60: conductivity 0.201081, error 1.1e-07\n")
         said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads])
-                for ranks, threads in (("1", "1"), ("1", "3"), ("3", "1"), ("2", "2"))}
+                for ranks, threads in (("1", "1"), ("2", "2"))}
         self.assertEqual(said, {(0, expected, "")})
 
     def test_the_solver_takes_the_same_steps_on_any_number_of_ranks(self):
         said = set()
-        for ranks in ("1", "3", "4"):
+        for ranks in ("1", "3"):
             status, out, err = cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240",
                                           os.path.join(given.build, "examples", "jacobi"), "24"])
             self.assertEqual(status, 0, err)

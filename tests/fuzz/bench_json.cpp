@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of a bench: what is read is a run, and can be written, read again, printed, compared and reported; or an Error.
+#include "bench/compare.hpp"
 #include "bench/report.hpp"
-#include "bench/run_files.hpp"
 #include "bench/run_json.hpp"
+#include "bench/run_junit.hpp"
 #include "bench/table.hpp"
 #include "tests/fuzz/fuzz.hpp"
 
@@ -16,7 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(bench::to_json(bench::parse_run(again, "again")) == again);
     std::string page = bench::header(run);
     for (const bench::Row& row : run.rows) page += bench::line(row, nullptr);
-    page += bench::footer(run) + bench::to_csv(run) + bench::to_junit(run, {});
+    page += bench::footer(run) + bench::to_junit(run, {});
     bench::compare(run, run, {.force = true});
     bench::ReportParts parts;
     parts.run = &run;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/base/text.hpp"
 #include "tests/fuzz/fuzz.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/escaped.hpp"
 #include "topology/base/index_set.hpp"
 

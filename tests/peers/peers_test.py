@@ -65,12 +65,11 @@ class Words(unittest.TestCase):
     def test_parts_of_the_table(self):
         self.addCleanup(setattr, cli, "check_memory", cli.check_memory)
         cli.check_memory = lambda *_: None
-        for words in (["table"], ["table", "--nodes", "--together", "--burst", "256K"]):
+        for words in (["table"], ["table", "--nodes", "--burst", "256K"]):
             options = cli.make_parser().parse_args(words)
             for part in scoreboard.chosen(None, options.nodes):
                 ask = cli.ask_of(cli.words_of(part, options))
-                self.assertEqual((ask.ranks, len(ask.labels), ask.together),
-                                 (part.ranks, len(part.sizes or part.lists), options.together and not part.lists), part.title)
+                self.assertEqual((ask.ranks, len(ask.labels)), (part.ranks, len(part.sizes or part.lists)), part.title)
                 if ask.cluster:
                     self.assertEqual(ask.cluster.burst, options.burst if part.rate else None)
 
@@ -324,7 +323,7 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--type", "f99"), "f32, f64"), ((*compare, "--op", "mean"), "sum, prod"),
                             ((*compare, "--json", "/nowhere/at/all.json"), "cannot be written"),
                             ((*compare, "--peers", "openmpi9"), "no peer 'openmpi9'"), ((*compare, "--cluster", "4by2"), "as 4x2"),
-                            ((*compare, "--rate", "1gbit"), "--cluster"), ((*compare, "--gradients", "small", "--together"), "leave it out"),
+                            ((*compare, "--rate", "1gbit"), "--cluster"),
                             ((*compare, "--burst", "256K"), "--rate 1gbit as well"),
                             ((*compare, "--cluster", "2x1", "--rate", "1gbit", "--burst", "much"), "--burst much"),
                             (("table", "--burst", "256K"), "none of these"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
@@ -366,23 +365,19 @@ class Real(unittest.TestCase):
             peers.find_ours(Path(given.build))
         except errors.PeersError as error:
             self.skipTest(str(error))
-        rows = self.rows_of("8,8K")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "rows.json")
+            code, out, err = cases.run([given.peers, "compare", "all_reduce", "--peers", "openmpi4", "--sizes", "8,8K", "--launches", "1",
+                                        "--seconds", "0.02", "--tuning-seconds", "0.002", "--build", given.build, "--json", path])
+            self.assertEqual(code, 0, out + err)
+            with open(path, encoding="utf-8") as file:
+                rows = json.load(file)
         self.assertEqual([row["size"] for row in rows], [8, 8192])
         for row in rows:
             for time_us in (row["peers"]["openmpi4"], row["ours_us"], row["ours_symmetric_us"], row["floor_us"]):
                 self.assertTrue(0 < time_us < 1e6, row)
             self.assertEqual(row["best_peer"], "openmpi4")
             self.assertIn("Lockstep", row["versions"]["ours"])
-        self.assertTrue(0 < self.rows_of("8", "--together")[0]["ours_us"] < 1e6)
-
-    def rows_of(self, asked: str, *more: str) -> list[dict]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "rows.json")
-            code, out, err = cases.run([given.peers, "compare", "all_reduce", "--peers", "openmpi4", "--sizes", asked, "--launches", "1",
-                                        "--seconds", "0.02", "--tuning-seconds", "0.002", "--build", given.build, "--json", path, *more])
-            self.assertEqual((code, "together by the clock" in out), (0, "--together" in more), out + err)
-            with open(path, encoding="utf-8") as file:
-                return json.load(file)
 
 
 cases.main(given.json)

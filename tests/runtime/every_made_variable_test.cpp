@@ -4,6 +4,7 @@
 #include "runtime/extended.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/runtime/variable_case.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 #include "topology/base/text.hpp"
@@ -80,10 +81,8 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
     const auto make = [&](ReplicaContext& context) { named(context.local_id() == 0 ? names.first : names.second); };
     const std::string words = refusal([&] { strategy->run(make); }, {Code::replica_failed, Code::peer_failed});
     if (here > 1) {
-      EXPECT_NE(words.find(text("is named '", names.first, "' in the first replica of this process and '", names.second,
-                                '\'')),
-                std::string::npos)
-          << words;
+      EXPECT_PRED2(holds, words,
+                   text("is named '", names.first, "' in the first replica of this process and '", names.second, '\''));
     }
     restore();
   }

@@ -10,6 +10,7 @@
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/gpu_replicas.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
@@ -23,13 +24,7 @@ TEST_F(GpuStrategies, HaveTheGpusThatTheProcessSees) {
   const std::string words = refusal([] { MirroredStrategy({"gpu:0", "gpu:4"}, quick()); }, Code::usage);
   EXPECT_NE(words.find("device:GPU:4"), std::string::npos) << words;
   EXPECT_NE(words.find("gpu:0, gpu:1, gpu:2, gpu:3"), std::string::npos) << words;
-  EXPECT_NE(refusal(
-                [] {
-                  MirroredStrategy({"gpu:0", "GPU:0"}, quick());
-                },
-                Code::usage)
-                .find("no duplicates"),
-            std::string::npos);
+  EXPECT_PRED2(holds, refusal([] { MirroredStrategy({"gpu:0", "GPU:0"}, quick()); }, Code::usage), "no duplicates");
   const OneDeviceStrategy one("gpu:3", quick());
   EXPECT_EQ(one.devices().front(), "/job:localhost/replica:0/task:0/device:GPU:3");
 }
@@ -233,20 +228,16 @@ TEST_F(GpuStrategies, LogTheirTransport) {
   options.communication.implementation = CommunicationImplementation::nccl;
   const MirroredStrategy wished(three, options);
   ASSERT_EQ(lines.size(), 1U);  // and no warning
-  EXPECT_NE(lines[0].find("Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:2', "),
-            std::string::npos)
-      << lines[0];
-  EXPECT_NE(wished.explain().find("replica 1 on /job:localhost/replica:0/task:0/device:GPU:0: GPU 0"),
-            std::string::npos)
-      << wished.explain();
+  EXPECT_PRED2(holds, lines[0],
+               "Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:2', ");
+  EXPECT_PRED2(holds, wished.explain(), "replica 1 on /job:localhost/replica:0/task:0/device:GPU:0: GPU 0");
   EXPECT_NE(wished.explain().find("communication NCCL: all replicas are on GPUs"), std::string::npos);
   lines.clear();
   options.communication.implementation = CommunicationImplementation::automatic;
   options.cross_device_ops = std::make_shared<NcclAllReduce>();
   MirroredStrategy own(three, options);
   own.reduce("SUM", own.run([] { return 1; }));
-  EXPECT_NE(lines.back().find("NcclAllReduce in 1 pack: data in GPU memory by NCCL"), std::string::npos)
-      << lines.back();
+  EXPECT_PRED2(holds, lines.back(), "NcclAllReduce in 1 pack: data in GPU memory by NCCL");
 }
 
 }  // namespace

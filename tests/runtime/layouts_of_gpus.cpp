@@ -23,7 +23,6 @@ std::vector<Layout> layouts() {
   std::vector<Layout> all = {
       of<MirroredStrategy>("gpu_1", {"gpu:0"}),
       of<MirroredStrategy>("gpu_2", {"gpu:1", "gpu:0"}),
-      of<MirroredStrategy>("gpu_3", {"gpu:0", "gpu:1", "gpu:2"}),
       of<MirroredStrategy>("gpu_3_without_nccl", {"gpu:0", "gpu:1", "gpu:2"}, false),
       of<MirroredStrategy>("gpu_and_cpu", {"gpu:1", "cpu:0"}),
       of<CentralStorageStrategy>("central_gpu_2", {"gpu:0", "gpu:1"}),

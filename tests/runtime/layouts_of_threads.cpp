@@ -21,7 +21,6 @@ std::vector<Layout> layouts() {
       of<MirroredStrategy>("mirrored_1", 1),
       of<MirroredStrategy>("mirrored_2", 2),
       of<MirroredStrategy>("mirrored_3", 3),
-      of<MirroredStrategy>("mirrored_4", 4),
       of<CentralStorageStrategy>("central_1", 1),
       of<CentralStorageStrategy>("central_3", 3)};
 }

@@ -2,6 +2,8 @@
 // Options of strategies in tests: a hang ends, and nothing is logged.
 #pragma once
 
+#include <chrono>
+
 #include "runtime/strategy.hpp"
 
 namespace lockstep::test {

@@ -10,6 +10,7 @@
 #include "tests/runtime/told_apart.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
+#include "topology/base/duration.hpp"
 
 namespace lockstep::test {
 namespace {

@@ -10,6 +10,7 @@
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
 #include "tests/runtime/told_apart.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
@@ -165,9 +166,8 @@ TEST(ThreadsOfRanks, OtherOperationsOnOneRankAreRefusedOnAll) {
   StrategyOptions options = quiet();
   if (session().size() == 1) GTEST_SKIP() << lacks("needs two ranks");
   if (session().rank() == 0) options.cross_device_ops = std::make_shared<HierarchicalCopyAllReduce>();
-  EXPECT_NE(refusal([&] { MultiWorkerMirroredStrategy(session(), 2, options); }, Code::usage)
-                .find("other cross_device_ops than the rest"),
-            std::string::npos);
+  EXPECT_PRED2(holds, refusal([&] { MultiWorkerMirroredStrategy(session(), 2, options); }, Code::usage),
+               "other cross_device_ops than the rest");
   session().world().barrier();
 }
 
@@ -198,7 +198,7 @@ TEST(ThreadsOfRanks, ReportWhyACallForAllCannotBegin) {
 }
 
 TEST(ThreadsOfRanks, CanBeMadeAgainAndAgain) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < 4; ++round) {
     MultiWorkerMirroredStrategy strategy(session(), 1 + (round + world().rank()) % 2, quiet());
     const auto found = strategy.run([](ReplicaContext& context) { return context.all_reduce(1, sum); });
     EXPECT_EQ(found[0], strategy.num_replicas_in_sync());

@@ -2,11 +2,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <iostream>
 
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/watchdog.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/exchange.hpp"
 
 namespace lockstep::test {
@@ -38,7 +40,8 @@ constexpr std::chrono::seconds built_in_deadline(150);
 // the job before them. Its own deadline is far away: it is not the one that hangs.
 template <class Call>
 auto in_lane(const std::string& what, const Call& call) {
-  watch_test(what, std::chrono::ceil<std::chrono::seconds>(harness().wait_limits.limit) + std::chrono::minutes(1));
+  watch_test(what,
+             std::chrono::ceil<std::chrono::seconds>(Duration(harness().wait_limits.limit)) + std::chrono::minutes(1));
   try {
     return call();
   } catch (const std::exception& error) {

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 
+#include "topology/base/text.hpp"
 #include "topology/local_exchange.hpp"
 
 namespace lockstep::test {

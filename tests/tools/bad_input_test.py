@@ -40,42 +40,29 @@ class BadInput(unittest.TestCase):
 
     def test_words_that_do_not_exist(self):
         self.refused(["tpo"], 1, "did you mean topo?")
-        self.refused(["topo", "--synthetik", "pu:1"], 1, "did you mean --synthetic?")
         self.refused(["doctor", "word"], 1, "not expected")
         self.refused(["topo", "--synthetic"], 1)
         self.refused(["\x1b[31mred"], 1, r"\x1b[31mred")
         self.refused(["x" * 100000], 1)
 
     def test_descriptions(self):
-        for text in ("junk", "core:4", "core:999999999 pu:999999999", "65536 x node(core:64 pu:1)", "+" * 5000, "a\x01b"):
-            with self.subTest(text=text[:40]):
+        for text in ("core:999999999 pu:999999999", "a\x01b"):
+            with self.subTest(text):
                 self.refused(["topo", "--synthetic", text], 1, "->")
 
     def test_xml(self):
         with tempfile.TemporaryDirectory() as folder:
-            def write(name, content):
-                path = os.path.join(folder, name)
-                with open(path, "wb") as file:
-                    file.write(content)
-                return path
-            for path in (write("empty.xml", b""), write("junk.xml", os.urandom(4096)), write("html.xml", b"<html></html>"),
-                         write("cut.xml", b"<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\""), folder,
-                         os.path.join(folder, "none.xml"), "/dev/null"):
+            cut = os.path.join(folder, "cut.xml")
+            with open(cut, "w", encoding="utf-8") as file:
+                file.write("<?xml version=\"1.0\"?><topology version=\"2.0\"><object type=\"Machine\"")
+            for path in (cut, folder, os.path.join(folder, "none.xml")):
                 with self.subTest(path=path):
                     self.refused(["topo", "--xml", path], 1, "LOCKSTEP-E005")
 
     def test_plans(self):
         machine = ["--synthetic", "core:4 pu:1"]
-        self.refused(["plan"], 1, "no collective is named")
-        self.refused(["plan", "all_redcue", *machine], 1, "did you mean all_reduce?")
-        self.refused(["plan", "all_reduce", "--count", "lots", *machine], 1, "64k or 3G")
-        self.refused(["plan", "\x1b[31mred", *machine], 1, r"\x1b[31mred")
-        self.refused(["plan", "all_reduce", "--synthetic", "junk"], 1, "LOCKSTEP-E004")
         self.refused(["plan", "all_reduce", *machine], 1, "did you mean ring?", LOCKSTEP_ALGORITHM="all_reduce:rong")
-        self.refused(["plan", "all_reduce", *machine], 1, "all_reduce:ring,broadcast:chain", LOCKSTEP_ALGORITHM="ring")
-        self.refused(["plan", "all_reduce", "--order", "reproducible", *machine], 1, "take one of", LOCKSTEP_ALGORITHM="all_reduce:ring")
         self.refused(["plan", "all_reduce", *machine], 1, "LOCKSTEP-E021", "/no/such/table", LOCKSTEP_TABLE="/no/such/table")
-        self.refused(["plan", "all_reduce", *machine], 1, "not a regular file", LOCKSTEP_TABLE="/dev/zero")
         with tempfile.NamedTemporaryFile("w", suffix=".table") as table:
             table.write("all_reduce * * * ring 0 good\nall_reduce * * * rong 0 bad\n")
             table.flush()

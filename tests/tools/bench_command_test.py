@@ -46,7 +46,7 @@ class Bench(unittest.TestCase):
 
     def test_a_table_and_all_files(self):
         got, out, err = self.bench(2, "bench", "all_reduce,bcast", "--sizes", "8,4K", *QUICK, "--json", self.path("r.json"),
-                                   "--csv", self.path("r.csv"), "--junit", self.path("r.xml"), "--baseline", "mpi", "--baseline", "memcpy")
+                                   "--junit", self.path("r.xml"), "--baseline", "mpi", "--baseline", "memcpy")
         self.assertIn(got, (0, 7), out + err)
         rows = [line.split() for line in out.splitlines() if not line.startswith("#")]
         self.assertEqual([row[0] for row in rows], ["8", "4096", "8", "4096"])
@@ -60,8 +60,6 @@ class Bench(unittest.TestCase):
             self.assertGreater(row["time_us"]["median"], 0)
         self.assertEqual(len(xml.etree.ElementTree.parse(self.path("r.xml")).findall(".//testcase")), 4 if got == 0 else 5,
                          "a case for each row, and one for a run that was disturbed")
-        with open(self.path("r.csv"), encoding="utf-8") as file:
-            self.assertGreater(len(file.readlines()), 4)
         try:
             import jsonschema
         except ImportError:
@@ -77,9 +75,10 @@ class Bench(unittest.TestCase):
 
     def change(self, factor):
         """A file of three launches in which everything took so many times longer."""
-        words = ["--sizes", "256K", "--samples", "40", "--baseline", "none"]
-        got, out, err = self.bench(1, "bench", "all_reduce", *words, "--json", self.path("now.json"))
-        self.assertIn(got, (0, 7), out + err)
+        if not os.path.exists(self.path("now.json")):
+            words = ["--sizes", "256K", "--samples", "40", "--baseline", "none"]
+            got, out, err = self.bench(1, "bench", "all_reduce", *words, "--json", self.path("now.json"))
+            self.assertIn(got, (0, 7), out + err)
         with open(self.path("now.json"), encoding="utf-8") as file:
             run = json.load(file)
         names = []
@@ -147,9 +146,7 @@ class Bench(unittest.TestCase):
         self.assertIn("not checked", out)
 
     def test_links_of_one_node(self):
-        got, out, err = self.bench(4, "links", "--seconds", "0.005", "--json", self.path("l.json"), "--nodes-file", self.path("good"),
-                                   "--svg", self.path("l.svg"))
-        self.assertEqual(len(xml.etree.ElementTree.parse(self.path("l.svg")).findall(".//*[@role='img']")), 3)
+        got, out, err = self.bench(4, "links", "--seconds", "0.005", "--json", self.path("l.json"), "--nodes-file", self.path("good"))
         self.assertIn(got, (0, 3, 7), out + err)
         if len(os.sched_getaffinity(0)) < 4:
             self.assertEqual(got, 7, out)
@@ -203,7 +200,7 @@ class Bench(unittest.TestCase):
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline and "all_reduce, out" not in self.read("out") and "ratio:" not in self.read("out"):
             time.sleep(0.1)
-        time.sleep(2)
+        time.sleep(0.5)
         self.assertIsNone(run.poll(), self.read("out"))
         ranks = subprocess.run(["pgrep", "-P", str(run.pid)], capture_output=True, text=True, check=True).stdout.split()
         os.kill(int(ranks[-1]), signal.SIGSTOP)
@@ -223,14 +220,14 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--tolerance", "5"], "--tolerance without --gate")
         self.refused(["bench", "all_reduce", "--gate", now, "--tolerance", "lots"], "--tolerance", "0 to 1000")
         self.refused(["bench", "all_reduce", "--gate", now, "--json", now], "--json and --gate are both")
-        self.refused(["bench", "all_reduce", "--json", self.path("x"), "--csv", self.path("x")], "are both")
+        self.refused(["bench", "all_reduce", "--json", self.path("x"), "--junit", self.path("x")], "are both")
         self.refused(["bench", "all_reduce", "--json", ""], "--json has no name")
         self.refused(["bench", "all_reduce", "--device", "tpu"], "--device tpu", "choose cpu or gpu")
         self.refused(["bench", "all_reduce", "--device", "gpu", "--cold"], "--cold with --device gpu")
-        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, symmetric, mpi, mpi:best, none")
-        for baseline in ("mpi:best", "symmetric", "host", "nccl", "mpi", "none"):
-            code, out, err = self.bench(1, "bench", "all_reduce", "--sizes", "8", "--device", "gpu", "--baseline", baseline)
-            self.assertTrue(code == 0 or "LOCKSTEP-E020" in err, f"{baseline}: {code} {out} {err}")
+        self.refused(["bench", "all_reduce", "--device", "gpu", "--baseline", "memcpy"], "nccl, host, mpi, mpi:best, none")
+        baselines = [word for baseline in ("mpi:best", "host", "nccl", "mpi") for word in ("--baseline", baseline)]
+        code, out, err = self.bench(1, "bench", "all_reduce", "--sizes", "8", "--device", "gpu", *baselines)
+        self.assertTrue(code == 0 or "LOCKSTEP-E020" in err, f"{code} {out} {err}")
         self.refused(["compare", f"{now},{now}", now], "named before")
         self.refused(["soak", "--for", "1s", "--rounds", "1"], "--for and --rounds")
         got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "--gate", now, "--tolerance", "5%")
@@ -278,8 +275,6 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "-d", "float99"], "there is no type")
         self.refused(["bench", "all_reduce", "--op", "summ"], "there is no operation")
         self.refused(["bench", "all_reduce", "-d", "f32", "--op", "bit_xor"], "nothing is left to measure")
-        self.refused(["bench", "all_reduce", "-b", "64", "-e", "8"], "8")
-        self.refused(["bench", "all_reduce", "-f", "1"], "factor")
         self.refused(["bench", "all_reduce", "--sizes", "8,lots"], "lots")
         self.refused(["bench", "all_reduce", "--sizes", "8", "-b", "8"], "a list or a sweep")
         self.refused(["bench", "all_reduce", "--seconds", "never"], "--seconds", "give a number")
@@ -288,16 +283,14 @@ class Bench(unittest.TestCase):
         self.refused(["bench", "all_reduce", "--sizes", "100T"], "MiB are free", code=6)
 
     def test_bad_files(self):
-        for name, content in (("empty", ""), ("cut", '{"schema": "lockstep.bench/1", "rows": ['), ("other", '{"schema": "lockstep.bench/9"}'),
-                              ("binary", "\x00\x01\x02")):
-            with open(self.path(name), "w", encoding="utf-8") as file:
-                file.write(content)
-            self.refused(["compare", self.path(name), self.path(name)], name)
-            self.refused(["bench", "all_reduce", "--gate", self.path(name)], name)
+        with open(self.path("cut"), "w", encoding="utf-8") as file:
+            file.write('{"schema": "lockstep.bench/1", "rows": [')
+        self.refused(["compare", self.path("cut"), self.path("cut")], "cut is cut off")
+        self.refused(["bench", "all_reduce", "--gate", self.path("cut")], "cut is cut off")
         self.refused(["compare", self.path("nothing"), self.path("nothing")], "nothing")
-        self.refused(["compare", self.path("empty")], "name two")
+        self.refused(["compare", self.path("cut")], "name two")
         self.refused(["bench", "all_reduce", "--json", "/no/such/folder/r.json"], "cannot be written")
-        self.refused(["bench", "all_reduce", "--csv", self.folder.name], "cannot be written", "folder")
+        self.refused(["bench", "all_reduce", "--junit", self.folder.name], "cannot be written", "folder")
 
 
 MACHINE = ["--synthetic", "core:4 pu:1"]
@@ -340,13 +333,12 @@ class Conventions(unittest.TestCase):
                 code, out, err = cases.run([given.lockstep, *words, "--json"])
                 self.assertIn(code, (0, 7), err)
                 json.loads(out)
-                code, out, err = cases.run([given.lockstep, *words, "--json", "-"])
-                json.loads(out)
                 code, out, err = cases.run([given.lockstep, *words, "--json", self.file])
                 self.assertIn(code, (0, 7), err)
                 self.assertFalse(out.startswith(("{", "[")), out)
                 with open(self.file, encoding="utf-8") as file:
                     json.load(file)
+        json.loads(self.run_one("plan", "all_reduce", *MACHINE, "--json", "-")[0])
 
     def test_a_word_behind_json_is_no_file_by_mistake(self):
         for words in (["stat", "--json", "4711"], ["plan", *MACHINE, "--json", "all_reduce"]):
@@ -357,9 +349,10 @@ class Conventions(unittest.TestCase):
     def test_o_is_the_output_everywhere(self):
         for name in BEGINNINGS:
             with self.subTest(name):
-                letters = [line.split()[:2] for line in self.run_one(name, "--help")[0].splitlines() if line.lower().startswith("  -o, ")]
+                manual = self.run_one(name, "--help")[0]
+                letters = [line.split()[:2] for line in manual.splitlines() if line.lower().startswith("  -o, ")]
                 self.assertIn(letters, ([], [["-o,", "--output"]]))
-                self.assertNotIn("--json FILE", self.run_one(name, "--help")[0])
+                self.assertNotIn("--json FILE", manual)
 
 
 cases.main(given.json)

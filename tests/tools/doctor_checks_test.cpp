@@ -152,7 +152,7 @@ const std::vector<Case> cases = {
     {"shm_forbidden", "shared memory", Grade::broken, "0-1", "chmod 1777", 1, 2, shared(first_two, 0, EACCES)},
     {"shm_file_limit", "shared memory", Grade::slow, "0-1", "ulimit -f", 1, 2, shared(first_two, 4096, EFBIG)},
     {"shm_disk", "shared memory", Grade::slow, "1", "on disk", 2, 1, set({1}, &Facts::shared_memory_is_disk, true)},
-    {"split_host", "node sharing", Grade::slow, "0-1", "--ipc=host", 2, 1,
+    {"split_host", "node sharing", Grade::slow, "0-1", "--pid=host", 2, 1,
      spoil_all(set(first_two, &Facts::kernel, "one"), set(first_two, &Facts::host, "one"))},
     {"never", "huge pages", Grade::note, "1", "echo advise", 1, 2, set({1}, &Facts::huge_pages, "never")},
     {"deny", "huge pages", Grade::note, "0-1", "deny", 1, 2, set(first_two, &Facts::huge_pages, "deny")},

@@ -207,14 +207,12 @@ class DoctorLive(unittest.TestCase):
         self.one_finding(report, "MPI library", "broken", "two MPI libraries", other)
 
     def test_leaves_nothing_when_killed(self):
-        for delay_s in (0.05, 0.1, 0.15, 0.2, 0.3):
+        for delay_s in (0.05, 0.15, 0.3):
             process = subprocess.Popen(DOCTOR, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             time.sleep(delay_s)
             process.send_signal(signal.SIGKILL)
             process.wait(60)
-            self.assertEqual({name for name in shm_names() - self.before if "doctor" in name}, set())
-            for name in shm_names() - self.before:  # the session's own, of a process that we ended
-                os.unlink(os.path.join("/dev/shm", name))
+            self.assertEqual(shm_names() - self.before, set())
 
     def test_env(self):
         code, out, err = cases.run(DOCTOR + ["--env"], LOCKSTEP_TIMEOUT="7", LOCKSTEP_TIMOUT="8")
@@ -229,17 +227,11 @@ class DoctorLive(unittest.TestCase):
         self.assertEqual(len(json.loads(out)["warnings"]), 1)
 
     def test_wrong_use(self):
-        for words, variables in ((["--strikt"], {}), (["--env", "--strict"], {}), ([], {"LOCKSTEP_TIMEOUT": "soon"}), (["--env"], {"LOCKSTEP_LOG": "loud"})):
-            code, out, err = cases.run(DOCTOR + words, **variables)
+        for words in (["--strikt"], ["--env", "--strict"]):
+            code, out, err = cases.run(DOCTOR + words)
             self.assertEqual(code, 1, f"{words}: {out}{err}")
             self.assertIn("LOCKSTEP-E", err)
             self.assertEqual(out, "")
-
-    def test_help(self):
-        code, out, _ = cases.run(DOCTOR + ["--help"])
-        self.assertEqual(code, 0)
-        for part in ("--env", "--json", "--strict", "EXIT CODES", "/dev/shm"):
-            self.assertIn(part, out)
 
 
 cases.main(given.json)

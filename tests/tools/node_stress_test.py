@@ -17,7 +17,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases
 
 parser = cases.parser(__doc__, "program", "mpirun", "flavour")
-parser.add_argument("--seconds", type=int, default=15)
+parser.add_argument("--seconds", type=int, default=9)
 parser.add_argument("--seed", type=int, default=1)
 given = parser.parse_args()
 LIMIT_S = 120  # beyond what is asked, for starting, and for members who wait for a stopped one

@@ -115,15 +115,18 @@ TEST(PlanText, ShowsTheWireFormatBetweenNodes) {
   EXPECT_FALSE(holds(plain, "bf16") || holds(plain, "narrow")) << plain;
 }
 
-TEST(PlanText, LinesFitThePage) {
-  for (const char* collective : {"all_reduce", "all_to_all", "barrier", "gather", "scan", "all_gather_v"}) {
-    Words words{collective, "-s", "2 x node(core:4 pu:1)", "--schedule"};
-    const std::string all = printed(words);
+TEST(PlanText, EveryCollectiveHasAnAnswerWhoseLinesFitThePage) {
+  for (int i = 0; i < collective_count; ++i) {
+    const auto collective = static_cast<Collective>(i);
+    if (collective == Collective::exchange) continue;
+    const std::string name(to_string(collective));
+    const std::string all = printed({name, "-s", "2 x node(core:4 pu:1)", "--schedule"});
     for (const std::string& line : split(all, '\n')) {
       EXPECT_LE(line.size(), 110U) << line;
-      EXPECT_FALSE(line.ends_with(' ')) << line;
+      const bool is_idle = line.find_first_not_of(" 0123456789") == std::string::npos;  // a round of nothing
+      EXPECT_TRUE(is_idle || !line.ends_with(' ')) << line;
     }
-    EXPECT_TRUE(holds(all, "All messages")) << all;
+    EXPECT_TRUE(all.starts_with(name) && holds(all, "\n> ") && holds(all, "All messages")) << all;
   }
   EXPECT_FALSE(holds(printed({"barrier", "-s", "core:9 pu:1", "--schedule"}), "All messages")) << "nine are too many";
 }
@@ -133,17 +136,6 @@ TEST(PlanText, AMemberAloneCopies) {
   EXPECT_TRUE(holds(all, "by 1 member on 1 node\n")) << all;
   EXPECT_TRUE(holds(all, "\ncopy: the group has one member\n")) << all;
   EXPECT_TRUE(holds(all, "out[0,5) = in[0,5)")) << all;
-}
-
-TEST(PlanText, EveryCollectiveHasAnAnswer) {
-  for (int i = 0; i < collective_count; ++i) {
-    const auto collective = static_cast<Collective>(i);
-    if (collective == Collective::sendrecv) continue;
-    const std::string name(to_string(collective));
-    const std::string all = printed({name, "-s", "3 x node(core:2 pu:1)", "--schedule"});
-    EXPECT_TRUE(all.starts_with(name)) << all;
-    EXPECT_TRUE(holds(all, "\n> ")) << all;
-  }
 }
 
 TEST(PlanJson, HasEverythingThatTheTextHas) {

@@ -32,15 +32,6 @@ TEST(ReportTopology, IsDrawnWithinThePage) {
   EXPECT_EQ(test::xml_fault(std::string_view(page).substr(page.find("<html"))), "");
 }
 
-TEST(ReportTopology, OfTheEarlierRunWhereTheLaterHasNone) {
-  const bench::BenchRun earlier = run_of("node(core:2 pu:1)");
-  const bench::BenchRun later;
-  bench::ReportParts parts{.run = &later, .earlier = &earlier};
-  add_topology(parts);
-  EXPECT_EQ(count(parts.topology, "<svg"), 1U);
-  EXPECT_EQ(parts.topology_note, "As it was in the earlier run.");
-}
-
 TEST(ReportTopology, SaysThatATopologyCannotBeDrawn) {
   const std::string good = run_of("node(core:2 pu:1)").topology;
   for (const std::string& bad : {std::string("0"), std::string("zz"), std::string("00ff"),

@@ -129,6 +129,15 @@ class Ranks(unittest.TestCase):
         self.assertEqual((code, err), (0, ""))
         self.assertIn("\n  they could not be asked: the members here are in no call of this communicator, or stopped\n", out)
 
+    def test_are_shown_without_processes_that_cannot_be_read(self):
+        ranks = self.start(100000)
+        for words in ((), ("--json",), ("--prometheus",)):
+            code, out, err = stat(str(ranks[0]), str(os.getpid()), str(1 << 29), str(ranks[1]), *words)
+            self.assertEqual(code, 1, out + err)
+            self.assertRegex(err, rf"^lockstep: .*process {os.getpid()} has no communicator of Lockstep.*\nlockstep: .*there is no process {1 << 29}.*\n$")
+            for rank in (0, 1):
+                self.assertIn(str(ranks[rank]), out)
+
     def test_names_of_programs_are_escaped(self):
         program = os.path.join(self.folder.name, "a\x1b[2J\nb")
         os.symlink(os.path.abspath(given.steps), program)
@@ -241,7 +250,7 @@ class BadInput(unittest.TestCase):
     def test_strange_files_are_passed_over(self):
         book = {"lockstep_book": 1, "host": "node\x1b[2J\na", "process": 7, "program": "p", "state": "sleeping", "communicators": [
             {"name": "w\x1b[2J\nd", "rank": 0, "size": 1, "order": 0, "id": 1, "started": 0, "finished": 0, "messages": 0, "waits": "", "waited_ms": 0,
-             "failure": "LOCKSTEP-E014 late", "calls": []}]}
+             "failure": "LOCKSTEP-E014 late", "calls": [], "members": []}]}
         line = {"lockstep_timeline": 1, "host": "a", "process": 7, "program": "p", "name": "world", "rank": 0, "size": 1, "order": 0, "id": 1, "dropped": 0,
                 "texts": [], "calls": []}
         for verb, end, right, said in (("why", ".json", book, r'"w\x1b[2J\nd" rank 0 of 1, process 7 (p) on node\x1b[2J\na'),

@@ -68,17 +68,17 @@ INSTANTIATE_TEST_SUITE_P(
     All, TopoPicture,
     testing::Values(Shown{"package:1 core:4 pu:1", 0, 4},
                     Shown{"4 x node(package:2 numa:2 core:8 pu:2 gpu:4 nic:25G)", 16, 64},
-                    Shown{"8 x node(package:2 core:4 pu:2 nic:2x100G)", 8, 64},
                     Shown{"package:2 numa:2 core:16 pu:2 gpu:8@nvlink", 64, 64}, Shown{"4 x node(core:4 pu:1)", 16, 64},
                     Shown{"2 x node(core:8 pu:1 ranks:3) + node(core:4 pu:1 ranks:1)", 0, 7},
                     Shown{"128 x node(package:2 core:4 pu:1)", 8, 8}, Shown{"core:1 pu:1", 40, 40},
                     Shown{"40 x node(core:2 pu:1 ranks:2) + 9 x node(core:3 pu:1 ranks:30)", 0, 32},
-                    Shown{"package:4 numa:2 core:100 pu:2", 0, 200}, Shown{"4 x node(package:2 core:32 pu:1)", 64, 256},
-                    Shown{"3000 x node(core:4 pu:1)", 4, 4}));
+                    Shown{"package:4 numa:2 core:100 pu:2", 0, 200},
+                    Shown{"4 x node(package:2 core:32 pu:1)", 64, 256}));
 
 TEST(TopoSvg, OverviewNamesAllRanks) {
   const std::string svg = topo_svg(topology_from_description("128 x node(package:2 core:4 pu:1)", 8));
-  for (int node = 0; node < 128; ++node) {
+  EXPECT_EQ(count(svg, ", leader</title>"), 128U);
+  for (const int node : {0, 1, 64, 127}) {
     EXPECT_EQ(count(svg, text(">", 8 * node, "-", 8 * node + 7, "</text>")), 1U) << node;
     EXPECT_EQ(count(svg, text("<title>rank ", 8 * node, ", leader</title>")), 1U) << node;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 #include "tools/lockstep/prometheus.hpp"
 #include "tools/lockstep/verdict.hpp"
@@ -41,6 +42,12 @@ CommunicatorSnapshot late(int rank) {
   return {.name = "world", .rank = rank, .size = 3, .started = 811, .finished = 811, .calls = {before}};
 }
 
+std::string only_verdict(const std::vector<ProcessSnapshot>& seen) {
+  const std::vector<std::string> all = verdicts(seen);
+  EXPECT_EQ(all.size(), 1U);
+  return all.empty() ? "" : all[0];
+}
+
 // A name that would end its label does not.
 TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
   CommunicatorSnapshot seen = waiting(0);
@@ -49,9 +56,8 @@ TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
   const std::string all = command::prometheus_text(std::array{process_of(0, seen), process_of(1, late(1))});
   const std::string labels =
       R"({host="node-a",program="heat",process="4700",communicator="wor\"ld\n\\",number="0",rank="0",size="3"} )";
-  EXPECT_NE(all.find("# TYPE lockstep_calls_started_total counter\nlockstep_calls_started_total" + labels + "812\n"),
-            std::string::npos)
-      << all;
+  EXPECT_PRED2(holds, all,
+               "# TYPE lockstep_calls_started_total counter\nlockstep_calls_started_total" + labels + "812\n");
   EXPECT_NE(all.find("lockstep_calls_finished_total" + labels + "811\n"), std::string::npos);
   EXPECT_NE(all.find("lockstep_messages_total" + labels + "7\n"), std::string::npos);
   EXPECT_NE(all.find("lockstep_waiting_seconds" + labels + "12.000\n"), std::string::npos);
@@ -61,10 +67,10 @@ TEST(Prometheus, HasALineForEachCommunicatorAndMetric) {
 }
 
 TEST(Verdict, NamesMissingMembers) {
-  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, late(1), "stopped"), process_of(2, waiting(2))});
-  ASSERT_EQ(all.size(), 1U);
+  const std::string all =
+      only_verdict({process_of(0, waiting(0)), process_of(1, late(1), "stopped"), process_of(2, waiting(2))});
   EXPECT_EQ(
-      all[0],
+      all,
       "\"world\" of 3 members: ranks 0,2 wait in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and rank 1 is "
       "stopped (process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 "
       "resumes it");
@@ -101,25 +107,22 @@ TEST(Verdict, NamesTheHeldProcessInAnyCall) {
   CommunicatorSnapshot earlier = waiting(0);
   earlier.started = 811;
   earlier.finished = 810;
-  const auto all =
-      verdicts({process_of(0, earlier), process_of(1, waiting(1, 0)), process_of(2, waiting(2, 0), "traced")});
-  ASSERT_EQ(all.size(), 1U);
+  const std::string all =
+      only_verdict({process_of(0, earlier), process_of(1, waiting(1, 0)), process_of(2, waiting(2, 0), "traced")});
   EXPECT_EQ(
-      all[0],
+      all,
       "\"world\" of 3 members: ranks 0-1 wait in call 811, barrier at heat.cpp:20, and rank 2 is traced (process 4702 "
       "on node-a, traced; is in call 812, all_reduce of 8 f32, sum at heat.cpp:40, and waits: round 2 of 4, for rank "
       "1) -> a debugger holds it");
 }
 
 TEST(Verdict, PutsThoseTogetherThatAreMissingAlike) {
-  const auto all =
-      verdicts({process_of(0, waiting(0)), process_of(1, late(1), "running"), process_of(2, late(2), "running")});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("rank 0 waits in call 812"), std::string::npos) << all[0];
-  EXPECT_NE(all[0].find("ranks 1-2 have not reached it (such as process 4701 on node-a, running; last was call "
-                        "811, barrier at heat.cpp:20) -> gdb -p 4701"),
-            std::string::npos)
-      << all[0];
+  const std::string all =
+      only_verdict({process_of(0, waiting(0)), process_of(1, late(1), "running"), process_of(2, late(2), "running")});
+  EXPECT_NE(all.find("rank 0 waits in call 812"), std::string::npos) << all;
+  EXPECT_PRED2(holds, all,
+               "ranks 1-2 have not reached it (such as process 4701 on node-a, running; last was call "
+               "811, barrier at heat.cpp:20) -> gdb -p 4701");
 }
 
 // In no call of all, but in messages.
@@ -127,25 +130,21 @@ TEST(Verdict, NamesTheLateMemberInMessages) {
   CommunicatorSnapshot sends = late(0);
   sends.waits = "send of 8 f32 (message 7), for rank 1";
   sends.waited_ms = 5000;
-  auto all = verdicts({process_of(0, sends), process_of(1, late(1), "stopped"), process_of(2, late(2))});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_EQ(all[0],
+  std::string all = only_verdict({process_of(0, sends), process_of(1, late(1), "stopped"), process_of(2, late(2))});
+  EXPECT_EQ(all,
             "\"world\" of 3 members: rank 0 waits in send of 8 f32 (message 7), for rank 1; and rank 1 is stopped "
             "(process 4701 on node-a, stopped; last was call 811, barrier at heat.cpp:20) -> kill -CONT 4701 resumes "
             "it");
-  all = verdicts({process_of(0, sends), process_of(1, late(1))});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("; and rank 1 waits for nothing (process 4701 on node-a, "), std::string::npos) << all[0];
-  EXPECT_NE(all[0].find("; nothing is known of rank 2"), std::string::npos) << all[0];
+  all = only_verdict({process_of(0, sends), process_of(1, late(1))});
+  EXPECT_NE(all.find("; and rank 1 waits for nothing (process 4701 on node-a, "), std::string::npos) << all;
+  EXPECT_NE(all.find("; nothing is known of rank 2"), std::string::npos) << all;
   sends.waited_ms = 100;
   EXPECT_TRUE(verdicts({process_of(0, sends), process_of(1, late(1))}).empty()) << "not long";
 }
 
 TEST(Verdict, NamesMembersWithoutAStatusFile) {
-  const auto all = verdicts({process_of(0, waiting(0)), process_of(2, waiting(2))});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("; nothing is known of rank 1: on another host, exited, or not named"), std::string::npos)
-      << all[0];
+  const std::string all = only_verdict({process_of(0, waiting(0)), process_of(2, waiting(2))});
+  EXPECT_PRED2(holds, all, "; nothing is known of rank 1: on another host, exited, or not named");
 }
 
 // Of two members that know it, the one that heard it last counts.
@@ -154,20 +153,16 @@ TEST(Verdict, UsesTheLatestNoteOnAMemberOfAnotherHost) {
   CommunicatorSnapshot first = waiting(0);
   CommunicatorSnapshot second = waiting(2);
   first.members = {{.rank = 1, .host = "node03", .process = 88, .unanswered_ms = 11000}};
-  auto all = verdicts({process_of(0, first), process_of(2, second)});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("; rank 1 (process 88 on node03): has not answered for 11 s"), std::string::npos) << all[0];
+  std::string all = only_verdict({process_of(0, first), process_of(2, second)});
+  EXPECT_NE(all.find("; rank 1 (process 88 on node03): has not answered for 11 s"), std::string::npos) << all;
   second.members = {{.rank = 1,
                      .host = "node03",
                      .process = 88,
                      .state = MemberResponse::answered,
                      .finished = 811,
                      .heard_ms = 400}};
-  all = verdicts({process_of(0, first), process_of(2, second)});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("; rank 1 (process 88 on node03): answered 400 ms ago: in no call, finished call 811"),
-            std::string::npos)
-      << all[0];
+  all = only_verdict({process_of(0, first), process_of(2, second)});
+  EXPECT_PRED2(holds, all, "; rank 1 (process 88 on node03): answered 400 ms ago: in no call, finished call 811");
 }
 
 TEST(Verdict, TellsCommunicatorsOfOneNameApart) {
@@ -206,10 +201,9 @@ TEST(Verdict, FoldsMembersThatAreAlike) {
 }
 
 TEST(Verdict, SuspectsTheNetworkWhereNobodyIsMissing) {
-  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, waiting(1)), process_of(2, waiting(2, 3))});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("(round 2 of 4, for rank 1), and no member is missing: check the network"), std::string::npos)
-      << all[0];
+  const std::string all =
+      only_verdict({process_of(0, waiting(0)), process_of(1, waiting(1)), process_of(2, waiting(2, 3))});
+  EXPECT_PRED2(holds, all, "(round 2 of 4, for rank 1), and no member is missing: check the network");
 }
 
 TEST(Verdict, NamesTheFailureThatTheOthersQuote) {
@@ -217,24 +211,20 @@ TEST(Verdict, NamesTheFailureThatTheOthersQuote) {
   cause.failure = "LOCKSTEP-E016 members of \"world\" made different calls";
   CommunicatorSnapshot told = waiting(0, 0);
   told.failure = "LOCKSTEP-E015 rank 1 failed: members of \"world\" made different calls";
-  const auto all = verdicts({process_of(0, told), process_of(1, cause)});
-  ASSERT_EQ(all.size(), 1U);
+  const std::string all = only_verdict({process_of(0, told), process_of(1, cause)});
   EXPECT_TRUE(
-      all[0].starts_with("\"world\" of 3 members: rank 1 ended with LOCKSTEP-E016 members of \"world\" made different "
-                         "calls. ranks 0-1 wait"))
-      << all[0];
+      all.starts_with("\"world\" of 3 members: rank 1 ended with LOCKSTEP-E016 members of \"world\" made different "
+                      "calls. ranks 0-1 wait"))
+      << all;
 }
 
 TEST(Verdict, FindsCallsThatDiffer) {
   CommunicatorSnapshot other = waiting(1);
   other.calls.back().call = "broadcast of 8 f32 from rank 0";
-  const auto all = verdicts({process_of(0, waiting(0)), process_of(1, other), process_of(2, waiting(2))});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(
-      all[0].find("members are in different calls of the same number: all_reduce of 8 f32, sum; broadcast of 8 f32 "
-                  "from rank 0"),
-      std::string::npos)
-      << all[0];
+  const std::string all = only_verdict({process_of(0, waiting(0)), process_of(1, other), process_of(2, waiting(2))});
+  EXPECT_PRED2(holds, all,
+               "members are in different calls of the same number: all_reduce of 8 f32, sum; broadcast of 8 f32 "
+               "from rank 0");
 }
 
 // Short waits are no news, and communicators of one name are told apart.
@@ -249,9 +239,8 @@ TEST(Verdict, HasNothingToSayWhereNobodyWaitsLong) {
   two.communicators.push_back(numbered(waiting(0), 2));
   ProcessSnapshot other = process_of(1, numbered(late(1), 1));
   other.communicators.push_back(numbered(waiting(1), 2));
-  const auto all = verdicts({two, other});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("ranks 0-1 wait in call 812"), std::string::npos) << all[0];
+  const std::string all = only_verdict({two, other});
+  EXPECT_NE(all.find("ranks 0-1 wait in call 812"), std::string::npos) << all;
 }
 
 // Calls may end in another order than they began.
@@ -259,10 +248,8 @@ TEST(Verdict, IsAboutTheOldestCallThatIsNotFinished) {
   CommunicatorSnapshot seen = waiting(0);
   seen.started = 813;
   seen.calls.push_back({813, "broadcast of 8 f32 from rank 0", "heat.cpp:50"});
-  const auto all = verdicts({process_of(0, seen)});
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all[0].find("rank 0 waits in call 812, all_reduce of 8 f32, sum at heat.cpp:40"), std::string::npos)
-      << all[0];
+  const std::string all = only_verdict({process_of(0, seen)});
+  EXPECT_PRED2(holds, all, "rank 0 waits in call 812, all_reduce of 8 f32, sum at heat.cpp:40");
 }
 
 TEST(Verdict, SnapshotsAreReadBack) {

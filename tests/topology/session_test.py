@@ -113,20 +113,16 @@ class Session(unittest.TestCase):
         self.assertIn("MPI_Finalize has not come back for 3 s", err)
 
     def test_one_process_where_many_were_meant_is_refused(self):
-        for variables in ({"OMPI_COMM_WORLD_SIZE": "4"}, {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_ID": "0"},
-                          {"WORLD_SIZE": "4", "RANK": "0"}):
-            code, _, err = self.alone(**variables)
-            self.assertEqual(code, 6, err)
-            self.assertIn("LOCKSTEP-E010", err)
-            self.assertIn(next(iter(variables)) + "=4", err)
+        code, _, err = self.alone(OMPI_COMM_WORLD_SIZE="4")
+        self.assertEqual(code, 6, err)
+        self.assertIn("LOCKSTEP-E010", err)
+        self.assertIn("OMPI_COMM_WORLD_SIZE=4", err)
 
     def test_one_process_is_let_through_where_it_is_meant(self):
         for more in ({"LOCKSTEP_ALLOW_SINGLETON": "1"}, {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}):
             code, out, err = self.alone(WORLD_SIZE="4", RANK="0", **more)
             self.assertEqual(code, 0, err)
             self.assertEqual("TF_CONFIG names a cluster" in err, "TF_CONFIG" in more, err)
-        code, _, err = self.alone(SLURM_NTASKS="4", SLURM_JOB_ID="1")
-        self.assertEqual(code, 0, "a batch script outside a job step\n" + err)
 
     def test_a_bad_variable_is_an_error_and_an_unknown_one_a_warning(self):
         code, _, err = self.alone(LOCKSTEP_TIMEOUT="soon")

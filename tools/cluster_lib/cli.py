@@ -38,7 +38,7 @@ MPI        must be Open MPI. mpirun runs in node0 and starts its daemons through
            same ones; nothing else of Open MPI's behaviour is changed. `cluster exec node0 --
            mpirun ...` works too.
 links      A rate holds in both directions, of every link, and counts Ethernet frames: of 1gbit,
-           TCP has 956 Mbit/s left at an MTU of 1500.
+           TCP has 956 Mbit/s left at Ethernet's MTU of 1500.
 exit code  that of the command; 1 misuse; 77 namespaces are not permitted here;
            124 time over; 128+N ended by signal N.
 """
@@ -114,7 +114,6 @@ def make_parser() -> argparse.ArgumentParser:
                      help="who starts the ranks: mpirun (default), or this tool itself")
     run.add_argument("--timeout", type=float, default=600, metavar="SECONDS",
                      help="end everything after this long, with exit code 124 (default 600)")
-    run.add_argument("--tag-output", action="store_true", help="put the rank before every line")
     run.add_argument("--mpirun", action="append", default=[], metavar="WORDS",
                      type=launch.words_for_mpirun,
                      help="more words for mpirun: --mpirun '--mca btl tcp,self --report-bindings'")
@@ -144,13 +143,8 @@ def add_shape(parser: argparse.ArgumentParser, default_name: str) -> None:
     add("--burst", metavar="BYTES",
         help="what a link that was idle lets through at once, as 256K (default: little, 25 kB at 1gbit); with more, packets are "
              "larger, up to 64 KiB, and cost the machine's cores less")
-    add("--mtu", type=int, default=1500, metavar="BYTES", help="of every link (default 1500)")
-    add("--cpus-per-node", type=int, metavar="N",
-        help="cores each node may use (default: all; nodes share cores when there are too few)")
     add("--share", action="append", default=[], metavar="PATH",
         help="a path below /tmp or /dev/shm that the nodes are to see")
-    add("--extra-subnet", action="store_true",
-        help="a second interface (eth1) on every node, in 10.78.0.0/24")
     add("--unreachable", action="store_true",
         help="one more interface (docker0) on every node, all with the address 172.17.0.1, that "
              "leads nowhere")
@@ -159,23 +153,18 @@ def add_shape(parser: argparse.ArgumentParser, default_name: str) -> None:
 
 def plan_from(options, command: list[str], kind: str) -> fabric.Plan:
     slots = parse_slots(options.ranks_per_node, options.nodes)
-    if not 576 <= options.mtu <= 65535:
-        raise Misuse(f"--mtu {options.mtu}: must be 576 to 65535; Ethernet has 1500, or 9000")
     if options.burst and not options.rate:
         raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well")
-    cores = len(os.sched_getaffinity(0))
-    if options.cpus_per_node is not None and not 1 <= options.cpus_per_node <= cores:
-        raise Misuse(f"--cpus-per-node {options.cpus_per_node}: this machine has 1 to {cores}")
     for program in ("ip", "tc"):
         if not shutil.which(program):
             raise Lacking(f"the program '{program}' is missing; install iproute2")
     tool = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "cluster")
     name = f"run-{os.getpid()}" if options.name == "run-PID" else options.name
     return fabric.Plan(
-        name=name, slots=slots, kind=kind, mtu=options.mtu, cpus_per_node=options.cpus_per_node,
+        name=name, slots=slots, kind=kind,
         rate_bits=network.parse_rate(options.rate) if options.rate else None,
         burst=network.parse_bytes(options.burst) if options.burst else None,
-        extra_subnet=options.extra_subnet, unreachable=options.unreachable,
+        unreachable=options.unreachable,
         shared=shared_paths(options.share, command, os.path.dirname(tool)),
         enter_words=[sys.executable, tool, "enter"])
 

@@ -30,21 +30,14 @@ class Plan:
     slots: list[int]  # ranks per node
     kind: str = "up"  # or "run": ends with the tool that made it
     rate_bits: int | None = None
-    mtu: int = 1500
     burst: int | None = None  # bytes that an idle link lets through at once; as the rate needs
-    extra_subnet: bool = False
     unreachable: bool = False
-    cpus_per_node: int | None = None
     shared: list[str] = field(default_factory=list)
     enter_words: list[str] = field(default_factory=list)  # starts `cluster enter`
 
     @property
     def nodes(self) -> int:
         return len(self.slots)
-
-    @property
-    def extras(self) -> tuple[bool, bool]:
-        return self.extra_subnet, self.unreachable
 
 
 class Cluster:
@@ -76,11 +69,11 @@ class Cluster:
         return int(number)
 
     def set_rate(self, node: int, rate_bits: int | None) -> None:
-        mtu, burst = self.content["mtu"], self.content.get("burst")
+        burst = self.content["burst"]
         for place, device in ((f"node{node}", "eth0"), ("fabric", f"port{node}")):
-            line = network.shape(device, rate_bits, mtu, burst)
+            line = network.shape(device, rate_bits, burst)
             self.output_of(place, ["tc"] + line.split())
-        line = network.limit_packets("eth0", rate_bits, mtu, burst)
+        line = network.limit_packets("eth0", rate_bits, burst)
         self.output_of(f"node{node}", ["ip"] + line.split())
 
     def set_link(self, node: int, up: bool) -> None:
@@ -129,7 +122,7 @@ def build(plan: Plan) -> Cluster:
     """Makes the cluster; on any failure nothing of it is left."""
     record = state.Record(plan.name)
     content = {"kind": plan.kind, "owner": state.identify(os.getpid()), "slots": plan.slots,
-               "mtu": plan.mtu, "burst": plan.burst, "shared": plan.shared}
+               "burst": plan.burst, "shared": plan.shared}
     record.claim(content)
     cluster = pid = None
     try:
@@ -204,7 +197,7 @@ def prepare_fabric(plan: Plan) -> socket.socket:
         file.write(f'#!/bin/sh\nexec {quoted} "$@"\n')
     os.chmod(f"{CONTROL}/enter", 0o755)
     no_ipv6()
-    batch("ip", network.fabric_lines(plan.extra_subnet))
+    batch("ip", network.fabric_lines())
     return listen("fabric")
 
 
@@ -221,28 +214,21 @@ def add_node(plan: Plan, node: int) -> None:
         problem = pipe.read()
     if problem != b"ready":
         raise ClusterError(f"node{node} did not start: {problem.decode() or 'it ended early'}")
-    batch("ip", network.port_lines(node, pid, plan.mtu, plan.extras))
+    batch("ip", network.port_lines(node, pid, plan.unreachable))
 
     def start(words, environment, streams):
         return Command(socket_name(f"node{node}"), words, environment=environment, directory="/",
                        streams=streams)
 
-    run_words(start, ["ip", "-batch", "-"], network.node_lines(node, plan.extras))
+    run_words(start, ["ip", "-batch", "-"], network.node_lines(node, plan.unreachable))
     if plan.rate_bits is not None:
         shape_node(plan, node, start)
 
 
 def shape_node(plan: Plan, node: int, start) -> None:
-    inside, ports = ["eth0"], [f"port{node}"]
-    if plan.extra_subnet:
-        inside, ports = inside + ["eth1"], ports + [f"extra{node}"]
-
-    def lines(compose, devices) -> str:
-        return "".join(compose(device, plan.rate_bits, plan.mtu, plan.burst) for device in devices)
-
-    run_words(start, ["tc", "-batch", "-"], lines(network.shape, inside))
-    run_words(start, ["ip", "-batch", "-"], lines(network.limit_packets, inside))
-    batch("tc", lines(network.shape, ports))
+    run_words(start, ["tc", "-batch", "-"], network.shape("eth0", plan.rate_bits, plan.burst))
+    run_words(start, ["ip", "-batch", "-"], network.limit_packets("eth0", plan.rate_bits, plan.burst))
+    batch("tc", network.shape(f"port{node}", plan.rate_bits, plan.burst))
 
 
 def first_process_of_node(plan: Plan, node: int, ready: int) -> None:
@@ -254,8 +240,6 @@ def first_process_of_node(plan: Plan, node: int, ready: int) -> None:
         namespaces.set_host_name(f"node{node}")
         give_boot_id(node)
         no_ipv6()
-        if plan.cpus_per_node:
-            os.sched_setaffinity(0, cpus_of(node, plan.cpus_per_node))
         listener = listen(f"node{node}")
         detach_from_terminal()
     except (OSError, ClusterError) as error:
@@ -264,12 +248,6 @@ def first_process_of_node(plan: Plan, node: int, ready: int) -> None:
     os.write(ready, b"ready")
     os.close(ready)
     Init(listener).serve()
-
-
-def cpus_of(node: int, count: int) -> set[int]:
-    """Neighbouring cores, starting again at the first when they run out."""
-    cores = sorted(os.sched_getaffinity(0))
-    return {cores[(node * count + index) % len(cores)] for index in range(count)}
 
 
 def give_boot_id(node: int) -> None:

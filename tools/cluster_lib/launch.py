@@ -9,8 +9,6 @@ import selectors
 import shlex
 import signal
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
 
@@ -96,7 +94,6 @@ def words_for_mpirun(text: str) -> list[str]:
 def run_mpi(cluster: Cluster, command: list[str], options) -> int:
     """mpirun inside node0; its daemons reach the other nodes by `cluster enter`."""
     words = ["mpirun", "-np", str(sum(cluster.content["slots"]))]
-    words += ["--tag-output"] if options.tag_output else []
     words += [word for part in options.mpirun for word in part]
     job = cluster.start("node0", words + command, environment())
     return supervise([job], options.timeout)
@@ -104,23 +101,14 @@ def run_mpi(cluster: Cluster, command: list[str], options) -> int:
 
 def run_plain(cluster: Cluster, command: list[str], options) -> int:
     """One process per member with the variables of torchrun and of TensorFlow."""
-    members, taggers = [], []
+    members = []
     try:
-        for rank, (node, extra) in enumerate(member_variables(cluster.content["slots"])):
-            streams, closing = (0, 1, 2), []
-            if options.tag_output:
-                closing, threads = tagged_streams(f"[{rank},node{node}]")
-                streams = (0, *closing)
-                taggers += threads
-            members.append(cluster.start(f"node{node}", command, environment() | extra, streams))
-            for fd in closing:
-                os.close(fd)
+        for node, extra in member_variables(cluster.content["slots"]):
+            members.append(cluster.start(f"node{node}", command, environment() | extra))
         return supervise(members, options.timeout)
     finally:
         for member in members:
             member.close()
-        for thread in taggers:
-            thread.join(GRACE_S)
 
 
 def member_variables(slots: list[int]) -> Iterator[tuple[int, dict]]:
@@ -134,26 +122,6 @@ def member_variables(slots: list[int]) -> Iterator[tuple[int, dict]]:
             "LOCAL_RANK": str(local), "LOCAL_WORLD_SIZE": str(slots[node]), "NODE_RANK": str(node),
             "MASTER_ADDR": network.address(0), "MASTER_PORT": str(MASTER_PORT),
             "TF_CONFIG": json.dumps(task)}
-
-
-def tagged_streams(tag: str) -> tuple[list[int], list[threading.Thread]]:
-    """Write ends for standard output and error whose lines come out with the tag in front."""
-    ends, threads = [], []
-    for target in (sys.stdout.buffer, sys.stderr.buffer):
-        read_end, write_end = os.pipe()
-        thread = threading.Thread(target=_copy_lines, args=(read_end, tag.encode(), target),
-                                  daemon=True)
-        thread.start()
-        ends.append(write_end)
-        threads.append(thread)
-    return ends, threads
-
-
-def _copy_lines(source: int, tag: bytes, target) -> None:
-    with os.fdopen(source, "rb") as lines:
-        for line in lines:
-            target.write(tag + b" " + line)
-            target.flush()
 
 
 def supervise(commands: list[Command], timeout_s: float) -> int:

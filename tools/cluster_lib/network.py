@@ -10,10 +10,10 @@ import time
 
 from .errors import Misuse
 
-SUBNET, EXTRA_SUBNET = "10.77.0", "10.78.0"
+SUBNET = "10.77.0"
 UNREACHABLE = "172.17.0.1/16"  # what Docker gives its bridge on every host: same address everywhere
 MOST_NODES = 250
-FRAME_HEADER = 14
+FRAME = 1514  # of Ethernet, with its header
 
 # How much a token bucket holds is the rate times how late its timer may be. A link that was idle
 # lets that much through at once, so less is better: 25 kB at 1gbit. But what a late timer would not
@@ -53,35 +53,35 @@ def parse_bytes(text: str) -> int:
     return number
 
 
-def burst_bytes(rate_bits: int, mtu: int, wanted: int | None = None) -> int:
+def burst_bytes(rate_bits: int, wanted: int | None = None) -> int:
     # Without high-resolution timers the clock's resolution is 1/HZ, and counts for more.
     late_s = max(WAKE_UP_S, time.clock_getres(time.CLOCK_MONOTONIC))
-    return max(wanted or int(rate_bits / 8 * late_s), PACKETS_PER_BUCKET * (mtu + FRAME_HEADER))
+    return max(wanted or int(rate_bits / 8 * late_s), PACKETS_PER_BUCKET * FRAME)
 
 
 def queue_bytes(rate_bits: int) -> int:
     return max(int(rate_bits / 8 * QUEUE_S), LEAST_QUEUE)
 
 
-def shape(device: str, rate_bits: int | None, mtu: int, burst: int | None = None) -> str:
+def shape(device: str, rate_bits: int | None, burst: int | None = None) -> str:
     """A line for `tc -batch`; without a rate the link is as fast as the machine."""
     if rate_bits is None:
         return f"qdisc replace dev {device} root noqueue\n"
     return (f"qdisc replace dev {device} root tbf rate {rate_bits}bit "
-            f"burst {burst_bytes(rate_bits, mtu, burst)} limit {queue_bytes(rate_bits)}\n")
+            f"burst {burst_bytes(rate_bits, burst)} limit {queue_bytes(rate_bits)}\n")
 
 
-def limit_packets(device: str, rate_bits: int | None, mtu: int, burst: int | None = None) -> str:
+def limit_packets(device: str, rate_bits: int | None, burst: int | None = None) -> str:
     """A line for `ip -batch` where packets are made, to go with shape()."""
     size = LARGEST_PACKET
     if rate_bits is not None:
-        part = burst_bytes(rate_bits, mtu, burst) // PACKETS_PER_BUCKET
+        part = burst_bytes(rate_bits, burst) // PACKETS_PER_BUCKET
         size = min(size, max(part, LEAST_PACKET))
     return f"link set {device} gso_max_size {size}\n"
 
 
-def address(node: int, subnet: str = SUBNET) -> str:
-    return f"{subnet}.{node + 1}"
+def address(node: int) -> str:
+    return f"{SUBNET}.{node + 1}"
 
 
 def hosts_file(nodes: int) -> str:
@@ -90,40 +90,30 @@ def hosts_file(nodes: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fabric_lines(extra_subnet: bool) -> str:
-    """For `ip -batch` in the fabric: the bridges that stand for the switches."""
-    lines = ["link set lo up"]
-    for bridge in ["switch"] + (["switch2"] if extra_subnet else []):
-        # A bridge that waits 15 s before it forwards would look like a dead network.
-        lines.append(f"link add {bridge} type bridge forward_delay 0 stp_state 0 mcast_snooping 0")
-        lines.append(f"link set {bridge} up")
-    return "\n".join(lines) + "\n"
+def fabric_lines() -> str:
+    """For `ip -batch` in the fabric: the bridge that stands for the switch."""
+    # A bridge that waits 15 s before it forwards would look like a dead network.
+    return ("link set lo up\nlink add switch type bridge forward_delay 0 stp_state 0 mcast_snooping 0\n"
+            "link set switch up\n")
 
 
-def port_lines(node: int, pid: int, mtu: int, extras: tuple[bool, bool]) -> str:
+def port_lines(node: int, pid: int, unreachable: bool) -> str:
     """For `ip -batch` in the fabric: the cables of one node."""
-    extra_subnet, unreachable = extras
     cables = [(f"port{node}", "eth0", "switch")]
-    if extra_subnet:
-        cables.append((f"extra{node}", "eth1", "switch2"))
     if unreachable:
         cables.append((f"nowhere{node}", "docker0", ""))  # has a carrier, but ends in the fabric
     lines = []
     for port, inside, bridge in cables:
-        lines.append(f"link add {port} mtu {mtu} type veth "
-                     f"peer name {inside} mtu {mtu} netns {pid}")
+        lines.append(f"link add {port} type veth peer name {inside} netns {pid}")
         if bridge:
             lines.append(f"link set {port} master {bridge}")
         lines.append(f"link set {port} up")
     return "\n".join(lines) + "\n"
 
 
-def node_lines(node: int, extras: tuple[bool, bool]) -> str:
+def node_lines(node: int, unreachable: bool) -> str:
     """For `ip -batch` in a node: its addresses."""
-    extra_subnet, unreachable = extras
     addresses = [("eth0", f"{address(node)}/24")]
-    if extra_subnet:
-        addresses.append(("eth1", f"{address(node, EXTRA_SUBNET)}/24"))
     if unreachable:
         addresses.append(("docker0", UNREACHABLE))
     lines = ["link set lo up"]

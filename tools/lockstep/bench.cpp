@@ -11,8 +11,8 @@
 #include "bench/compare.hpp"
 #include "bench/mpi/mpi_baseline.hpp"
 #include "bench/own_ways.hpp"
-#include "bench/run_files.hpp"
 #include "bench/run_json.hpp"
+#include "bench/run_junit.hpp"
 #include "bench/scores.hpp"
 #include "bench/sizes.hpp"
 #include "bench/table.hpp"
@@ -71,15 +71,14 @@ const std::vector<Option>& bench_option_list() {
        "Competitor that takes turns with Lockstep; may be given several times (default: mpi). mpi, mpi:best, memcpy, "
        "none, or file:EARLIER.json, which is not measured again. Lockstep's own variants: reproducible, symmetric, "
        "messages, checked, as_is (with --wire). With --device gpu (default: nccl): "
-       "nccl (NCCL's own operation), host (Lockstep on host buffers), symmetric (Lockstep in memory of "
-       "allocate_on_gpu), mpi and mpi:best (the MPI library with copies down and up), none."},
+       "nccl (NCCL's own operation), host (Lockstep on host buffers), mpi and mpi:best (the MPI library with copies "
+       "down and up), none."},
       {"seconds", 0, "S", "Longest time for a row, in seconds (default: 1)."},
       {"precision", 0, "P", "End a row when half of each interval is below P per cent (default: 2)."},
       {"seed", 0, "N", "Seed of the order in which the candidates take turns (default: 1)."},
       {"json", 0, "[FILE]",
        "Write everything as JSON, for `lockstep compare` (docs/bench-json.md). Without FILE, or with -, print it "
        "instead of the text."},
-      {"csv", 0, "FILE", "Write the rows for a spreadsheet."},
       {"junit", 0, "FILE", "Write the rows as test cases, for continuous integration."},
       {"gate", 0, "FILE", "Exit with 3 if a row is slower than in this earlier JSON, beyond noise and tolerance."},
       {"tolerance", 0, "P", "Tolerance of the gate, in per cent (default: 5)."},
@@ -271,7 +270,6 @@ GateResult judge_gate(const ParsedOptions& parsed, const BenchRun& earlier, Benc
 
 void write_files(const ParsedOptions& parsed, const BenchRun& run, const GateResult& gate) {
   if (const auto path = parsed.value("json")) write_file(*path, to_json(run));
-  if (const auto path = parsed.value("csv")) write_file(*path, to_csv(run));
   if (const auto path = parsed.value("junit")) write_file(*path, to_junit(run, gate.failures));
 }
 
@@ -354,7 +352,7 @@ Exit run_bench(const ParsedOptions& parsed) {
   BenchOptions wanted = bench_options_of(parsed, baselines);
   std::optional<BenchRun> earlier;
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
-  constexpr std::array<std::string_view, 3> files = {"json", "csv", "junit"};
+  constexpr std::array<std::string_view, 2> files = {"json", "junit"};
   check_writable(parsed, files);
   static_cast<void>(parsed.percent("tolerance", 0, 1000, 5));
   if (parsed.has("tolerance") && !earlier)

@@ -14,11 +14,11 @@
 namespace lockstep::command {
 
 void refuse_what_gpus_have_not(const std::vector<std::string>& baselines) {
-  constexpr std::array<std::string_view, 6> known = {"nccl", "host", "symmetric", "mpi", "mpi:best", "none"};
+  constexpr std::array<std::string_view, 5> known = {"nccl", "host", "mpi", "mpi:best", "none"};
   for (const std::string& each : baselines) {
     if (each.starts_with("file:") || std::ranges::find(known, each) != known.end()) continue;
     throw Error(Code::usage, text("--baseline ", printable(each), " with --device gpu"),
-                "choose from nccl, host, symmetric, mpi, mpi:best, none and file:EARLIER.json");
+                "choose from nccl, host, mpi, mpi:best, none and file:EARLIER.json");
   }
 }
 
@@ -27,7 +27,6 @@ void put_on_gpus(Communicator& world, const std::vector<std::string>& baselines,
   const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
   bench_options.gpu = bench::choose_gpu(world);
   bench_options.against_host = has("host");
-  bench_options.against_symmetric = has("symmetric");
   if (has("nccl")) bench_options.against_nccl = bench::NcclBaseline::make(world, *bench_options.gpu);
   run.settings.push_back({"device", "gpu"});
   const VisibleGpus devices = read_visible_gpus();

@@ -11,6 +11,7 @@
 #include "tools/lockstep/doctor_links.hpp"
 #include "tools/lockstep/doctor_report.hpp"
 #include "tools/lockstep/write_file.hpp"
+#include "topology/base/text.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {

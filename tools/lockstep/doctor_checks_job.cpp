@@ -4,7 +4,9 @@
 #include <limits>
 
 #include "tools/lockstep/doctor_checks.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/settings.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::command::check {
 

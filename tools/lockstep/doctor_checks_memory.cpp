@@ -118,7 +118,7 @@ CheckOutcome node_sharing(const JobView& view) {
     outcome.add({Grade::slow, ranks,
                  text("on one machine, but without common shared memory: they count as ", count, " nodes"),
                  "they send each other messages through the network stack instead of reading memory",
-                 "run all ranks of a machine in one container, or in containers with --ipc=host"});
+                 "run all ranks of a machine in one container, or in containers with --pid=host"});
   }
   return outcome;
 }

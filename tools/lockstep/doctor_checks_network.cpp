@@ -11,6 +11,7 @@
 #include <set>
 
 #include "tools/lockstep/doctor_checks.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::command::check {
 namespace {

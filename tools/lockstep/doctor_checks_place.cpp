@@ -5,6 +5,7 @@
 
 #include "tools/lockstep/doctor_checks.hpp"
 #include "tools/lockstep/shared_cores.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::command::check {
 namespace {

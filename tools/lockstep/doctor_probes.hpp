@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/lockstep/doctor_facts.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tools/lockstep/options.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {

@@ -7,7 +7,6 @@
 #include <iostream>
 
 #include "bench/pairs.hpp"
-#include "bench/report_links.hpp"
 #include "bench/run_json.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -26,7 +25,6 @@ const std::vector<Option>& links_option_list() {
   static const std::vector<Option> all{
       {"seconds", 0, "S", "Time for each of the five measurements of a pair, in seconds (default: 0.05)."},
       {"slow-below", 0, "P", "Bandwidth below which a link is slow, in per cent of the usual (default: 60)."},
-      {"svg", 0, "FILE", "Draw the matrices of latency, bandwidth, and bandwidth while all pairs are busy."},
       {"json", 0, "[FILE]",
        "Write all pairs as JSON, for `lockstep report` (docs/bench-json.md). Without FILE, or with -, print them "
        "instead of the text."},
@@ -74,7 +72,7 @@ const Manual& links_manual() {
   static const Manual manual{
       .name = "links",
       .one_line = "measure latency and bandwidth of every pair, and find slow links",
-      .synopsis = "mpirun -n N lockstep links [--svg FILE] [--json [FILE]] [--nodes-file FILE] [...]",
+      .synopsis = "mpirun -n N lockstep links [--json [FILE]] [--nodes-file FILE] [...]",
       .description =
           R"manual(Measures all pairs of ranks on a node, and all pairs of nodes by one rank of each. Each pair is
 measured alone, while the others wait, and in rounds of disjoint pairs at the same time. The best
@@ -99,7 +97,7 @@ Exit run_links(const ParsedOptions& parsed) {
   effort.seconds = parsed.decimal("seconds", 0.0001, 3600, effort.seconds);
   LinkBounds bounds;
   bounds.bandwidth = parsed.percent("slow-below", 1, 99, 100 * bounds.bandwidth);
-  constexpr std::array<std::string_view, 3> files = {"svg", "json", "nodes-file"};
+  constexpr std::array<std::string_view, 2> files = {"json", "nodes-file"};
   check_writable(parsed, files);
 
   Session session = begin_session({.purpose = "links"});
@@ -123,7 +121,6 @@ Exit run_links(const ParsedOptions& parsed) {
                 << links_text(run.links, verdict, run.hosts) << text("# verdict: ", run.verdict, '\n') << next(run)
                 << std::flush;
     if (const auto path = parsed.value("json")) write_file(*path, to_json(run));
-    if (const auto path = parsed.value("svg")) write_file(*path, links_svg(run));
     if (const auto path = parsed.value("nodes-file")) {
       std::string lines;
       for (const std::string& host : good_hosts(run.links, verdict, run.hosts)) lines += host + '\n';

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "collectives/engine/files.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "tools/lockstep/plan_steps.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs `lockstep report`: one or two files of a bench become a page. The page is made in bench/. This file adds the
+// Runs `lockstep report`: a file of a bench becomes a page. The page is made in bench/. This file adds the
 // picture of the topology, and writes the page.
 #include "tools/lockstep/report.hpp"
 
 #include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <optional>
 
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/command.hpp"
@@ -40,25 +39,19 @@ BenchRun read(const std::string& paths) {
   return run;
 }
 
-void refuse_if_input(const std::string& output, const std::vector<std::string>& files) {
-  for (const std::string& launches : files) {
-    for (const std::string& path : split(launches, ',')) {
-      std::error_code ignored;
-      if (std::filesystem::equivalent(path, output, ignored))
-        throw Error(Code::usage, text("--output ", printable(output, 200), " is one of the files to read"),
-                    "give the page a name of its own, for example report.html");
-    }
+void refuse_if_input(const std::string& output, const std::string& launches) {
+  for (const std::string& path : split(launches, ',')) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(path, output, ignored))
+      throw Error(Code::usage, text("--output ", printable(output, 200), " is one of the files to read"),
+                  "give the page a name of its own, for example report.html");
   }
 }
 
 }  // namespace
 
 void add_topology(ReportParts& parts) {
-  std::string_view known = parts.run->topology;
-  if (known.empty() && parts.earlier != nullptr) {
-    known = parts.earlier->topology;
-    if (!known.empty()) parts.topology_note = "As it was in the earlier run.";
-  }
+  const std::string_view known = parts.run->topology;
   if (known.empty()) return;
   const auto bytes = from_hexadecimal(known);
   try {
@@ -73,24 +66,20 @@ const Manual& report_manual() {
   static const Manual manual{
       .name = "report",
       .one_line = "make an HTML page of a bench: curves, ratios, links, topology",
-      .synopsis = "lockstep report RUN.json[,...] [LATER.json[,...]] --output FILE [--tolerance P] [--force]",
+      .synopsis = "lockstep report RUN.json[,...] --output FILE",
       .description =
           R"manual(Makes one HTML page of the files of `lockstep bench --json`. The page has a verdict and next steps;
 curves of time and bandwidth with the baselines and the limit; ratios with their intervals; all
 numbers; the links, slow ones outlined; the topology; and the configuration of the run. It is one
-file without scripts that needs no network, for phones, wide screens, dark rooms and printers. With
-two files the page is about the later run, compared with the earlier as in `lockstep compare`. Files
-separated by commas are launches of the same bench.)manual",
-      .options = {{"output", 'o', "FILE", "File of the page; it is replaced if it exists."},
-                  {"tolerance", 0, "P",
-                   "With two files: largest change that counts as no change, in per cent (default: 5)."},
-                  {"force", 0, "", "With two files: give a verdict from one launch each, although launches differ."}},
+file without scripts that needs no network, for phones, wide screens, dark rooms and printers. Files
+separated by commas are launches of the same bench. `lockstep compare` judges two runs.)manual",
+      .options = {{"output", 'o', "FILE", "File of the page; it is replaced if it exists."}},
       .examples =
           "  mpirun -n 4 lockstep bench all_reduce,broadcast --json run.json\n"
           "  lockstep report run.json -o run.html\n"
           "      makes the page of one run\n"
-          "  lockstep report a1.json,a2.json,a3.json b1.json,b2.json,b3.json -o upgrade.html\n"
-          "      compares the runs before and after an upgrade\n",
+          "  lockstep report a1.json,a2.json,a3.json -o run.html\n"
+          "      makes the page of three launches\n",
       .exit_codes = "  0  the page is written\n  1  wrong use, or a file that cannot be read or written\n",
       .positional = true,
   };
@@ -100,25 +89,17 @@ separated by commas are launches of the same bench.)manual",
 Exit run_report(const ParsedOptions& parsed) {
   warn_of_unknown_variables();
   const std::vector<std::string>& files = parsed.words();
-  if (files.empty() || files.size() > 2)
+  if (files.size() != 1)
     throw Error(Code::usage, text(files.empty() ? "no file is" : text(files.size(), " files are"), " named"),
-                "name one or two: lockstep report RUN.json -o run.html; launches of one run are separated by commas");
+                "name one: lockstep report RUN.json -o run.html; launches of one run are separated by commas");
   const std::string output = parsed.value("output").value_or("");
   if (output.empty())
     throw Error(Code::usage, "the output file of the page is missing", "add --output FILE, for example -o report.html");
-  for (const std::string_view name : {"tolerance", "force"}) {
-    if (files.size() == 1 && parsed.has(name))
-      throw Error(Code::usage, text("--", name, " belongs to two runs"), "name the earlier and the later file");
-  }
-  ReportParts parts{.options = {.tolerance = parsed.percent("tolerance", 0, 1000, 5), .force = parsed.has("force")}};
-  refuse_if_input(output, files);
+  refuse_if_input(output, files[0]);
   refuse_unwritable("--output", output);
-  const BenchRun run = read(files.back());
-  std::optional<BenchRun> earlier;
-  if (files.size() == 2) earlier = read(files.front());
+  const BenchRun run = read(files[0]);
   if (!speaks()) return Exit::success;
-  parts.run = &run;
-  if (earlier) parts.earlier = &*earlier;
+  ReportParts parts{.run = &run};
   add_topology(parts);
   write_file(output, bench::report_page(parts));
   if (output == "-") return Exit::success;

@@ -5,7 +5,6 @@
 #include <iostream>
 #include <limits>
 #include <map>
-#include <sstream>
 
 #include "bench/measure.hpp"
 #include "bench/number_text.hpp"
@@ -72,11 +71,7 @@ Scenario scenario_of(const ParsedOptions& parsed) {
   return scenario;
 }
 
-std::string us_text(double us) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(us < 100 ? 2 : us < 10'000 ? 1 : 0) << us;
-  return out.str();
-}
+std::string us_text(double us) { return bench::number_text::fixed(us, us < 100 ? 2 : us < 10'000 ? 1 : 0); }
 
 // Prints how members ended; those with equal ends share a line. Of equal errors it prints the first text, because the
 // others differ only in times and rounds.

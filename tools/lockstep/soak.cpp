@@ -9,6 +9,7 @@
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/interrupt.hpp"
 #include "tools/lockstep/progress.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/session.hpp"
 

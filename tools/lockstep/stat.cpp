@@ -80,14 +80,35 @@ void say_unseen(const std::vector<status::ProcessSnapshot>& now,
   }
 }
 
-// Skips a process that has ended meanwhile, unless the user named it.
-std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes, bool are_named) {
+// Removes processes that cannot be read, and prints the reasons. It returns the exit code of the first reason. Throws
+// that Error if no process remains.
+Exit leave_out_unreadable(std::vector<int>& processes) {
+  std::vector<Error> reasons;
+  std::erase_if(processes, [&](int process) {
+    try {
+      look(process);
+      return false;
+    } catch (const Error& error) {
+      reasons.push_back(error);
+      return true;
+    }
+  });
+  if (reasons.empty()) return Exit::success;
+  if (processes.empty()) throw reasons.front();
+  for (const Error& each : reasons) {
+    if (speaks()) std::cerr << text("lockstep: ", each.what(), "\n");
+  }
+  return reasons.front().exit();
+}
+
+// Skips processes that have just ended.
+std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes) {
   std::vector<status::ProcessSnapshot> all;
   for (const int process : processes) {
     try {
       all.push_back(look(process));
     } catch (const Error&) {
-      if (are_named) throw;  // else it has just ended
+      continue;
     }
   }
   return all;
@@ -109,7 +130,7 @@ their processes run, sleep or are stopped. Stopped processes can be read too.
 Without PROCESS it shows all of your processes that have communicators. PROCESS is a process id:
   pgrep -a my_program    lists ids by the name of the program (at most 15 characters of it count)
   pgrep -f my_program    lists ids by the whole command line, for scripts such as train.py; it also
-                         lists mpirun, which has no communicator and which stat therefore refuses
+                         lists mpirun, which has no communicator and which stat leaves out
   ps -C my_program       lists them with their times
 Root can name the processes of other users: `pgrep -u USER my_program`.
 
@@ -131,7 +152,8 @@ member can ask: run `lockstep stat` on the other hosts.)manual",
           "  lockstep stat --prometheus -o /var/lib/node_exporter/lockstep.prom\n      writes the file of "
           "node_exporter's textfile collector\n",
       .exit_codes =
-          "  0  the processes were read\n  1  wrong use, or no such process\n  6  a process may not be read\n",
+          "  0  the processes were read\n  1  wrong use, or a named process has ended or has no communicator\n"
+          "  6  a process may not be read\n",
       .positional = true,
   };
   return manual;
@@ -143,7 +165,6 @@ Exit run_stat(const ParsedOptions& parsed) {
   std::vector<int> processes;
   for (const std::string& word : parsed.words()) processes.push_back(process_in(word));
   const bool are_named = !processes.empty();
-  if (!are_named) processes = status::processes();
   if (parsed.has("output") && !parsed.has("prometheus"))
     throw Error(Code::usage, "--output belongs to --prometheus",
                 "give both, or send the output there: lockstep stat > FILE");
@@ -151,25 +172,27 @@ Exit run_stat(const ParsedOptions& parsed) {
     throw Error(Code::usage, "--json and --prometheus are two output formats", "give one of them");
   for (const std::string_view name : {"output", "json"})
     if (const auto file = parsed.value(name)) refuse_unwritable(text("--", name), *file);
+  const Exit exit = are_named ? leave_out_unreadable(processes) : Exit::success;
+  if (!are_named) processes = status::processes();
   if (parsed.has("prometheus")) {
-    const std::string all = prometheus_text(look_at_all(processes, are_named));
-    if (!speaks()) return Exit::success;
+    const std::string all = prometheus_text(look_at_all(processes));
+    if (!speaks()) return exit;
     if (const auto file = parsed.value("output"))
       write_file(*file, all);
     else
       std::cout << all;
-    return Exit::success;
+    return exit;
   }
-  const auto complaints = ask_unseen(look_at_all(processes, are_named));
+  const auto complaints = ask_unseen(look_at_all(processes));
   if (parsed.has("json")) {
     std::vector<std::string> all;
-    for (const status::ProcessSnapshot& each : look_at_all(processes, are_named)) all.push_back(status::to_json(each));
+    for (const status::ProcessSnapshot& each : look_at_all(processes)) all.push_back(status::to_json(each));
     if (speaks()) write_file(*parsed.value("json"), text("[", join(all, ","), "]\n"));
-    return Exit::success;
+    return exit;
   }
-  const auto before = look_at_all(processes, are_named);
+  const auto before = look_at_all(processes);
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-  if (!speaks()) return Exit::success;
+  if (!speaks()) return exit;
   std::vector<status::ProcessSnapshot> now;
   std::vector<const status::ProcessSnapshot*> earlier;
   for (const status::ProcessSnapshot& each : before) {
@@ -185,7 +208,7 @@ Exit run_stat(const ParsedOptions& parsed) {
   say_unseen(now, complaints);
   for (const std::string& each : verdicts(now)) std::cout << each << "\n";
   if (before.empty()) std::cout << "no process of yours on this host has a communicator of Lockstep\n";
-  return Exit::success;
+  return exit;
 }
 
 }  // namespace lockstep::command

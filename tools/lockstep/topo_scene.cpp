@@ -4,28 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
+#include "bench/html_text.hpp"
 #include "tools/lockstep/topo_members.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
 namespace {
 
-// Writes one decimal, a tenth of a pixel, because text() would turn large numbers into 1.2e+04.
-std::string number(double value) {
-  std::array<char, 32> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), "%.1f", value);
-  std::string all = buffer.data();
-  if (all.ends_with(".0")) all.resize(all.size() - 2);
-  return all;
-}
+using bench::html::coordinate;
 
 std::string attributes(const Paint& paint) {
   std::string all = text(" fill=\"", paint.fill, "\"");
   if (paint.opacity < 1) all += text(" fill-opacity=\"", paint.opacity, "\"");
   if (paint.stroke != "none")
-    all += text(" stroke=\"", paint.stroke, "\" stroke-width=\"", number(paint.stroke_width), "\"");
+    all += text(" stroke=\"", paint.stroke, "\" stroke-width=\"", coordinate(paint.stroke_width), "\"");
   if (!paint.dash.empty()) all += text(" stroke-dasharray=\"", paint.dash, "\"");
   return all;
 }
@@ -38,21 +31,21 @@ ScenePoint towards(ScenePoint corner, ScenePoint to, double distance) {
   return {corner.x + (to.x - corner.x) * part, corner.y + (to.y - corner.y) * part};
 }
 
-std::string pair(ScenePoint point) { return text(number(point.x), " ", number(point.y)); }
+std::string pair(ScenePoint point) { return text(coordinate(point.x), " ", coordinate(point.y)); }
 
 }  // namespace
 
 void Scene::rectangle(SceneLayer layer, const SceneBox& box, double radius, const Paint& paint, std::string_view tip) {
   std::string& all = in(layer);
-  all += text("<rect x=\"", number(box.x), "\" y=\"", number(box.y), "\" width=\"", number(box.width), "\" height=\"",
-              number(box.height), "\" rx=\"", number(radius), "\"", attributes(paint));
+  all += text("<rect x=\"", coordinate(box.x), "\" y=\"", coordinate(box.y), "\" width=\"", coordinate(box.width),
+              "\" height=\"", coordinate(box.height), "\" rx=\"", coordinate(radius), "\"", attributes(paint));
   all += tip.empty() ? "/>\n" : text("><title>", xml_escaped(tip), "</title></rect>\n");
 }
 
 void Scene::words(SceneLayer layer, ScenePoint at, std::string_view words, const Font& font) {
   std::string& all = in(layer);
-  all += text("<text x=\"", number(at.x), "\" y=\"", number(at.y), "\" font-size=\"", number(font.size), "\" fill=\"",
-              font.fill, "\"");
+  all += text("<text x=\"", coordinate(at.x), "\" y=\"", coordinate(at.y), "\" font-size=\"", coordinate(font.size),
+              "\" fill=\"", font.fill, "\"");
   if (font.bold) all += " font-weight=\"600\"";
   if (font.anchor != "start") all += text(" text-anchor=\"", font.anchor, "\"");
   all += text(">", xml_escaped(words), "</text>\n");
@@ -72,11 +65,11 @@ void Scene::line(const std::vector<ScenePoint>& points, const Paint& paint) {
 
 std::string Scene::svg(double width, double height, std::string_view title) const {
   std::string all =
-      text("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", number(width), "\" height=\"", number(height),
-           "\" viewBox=\"0 0 ", number(width), " ", number(height),
+      text("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", coordinate(width), "\" height=\"", coordinate(height),
+           "\" viewBox=\"0 0 ", coordinate(width), " ", coordinate(height),
            "\" font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif\">\n");
   all += text("<title>", xml_escaped(title), "</title>\n");
-  all += text("<rect width=\"", number(width), "\" height=\"", number(height), "\" fill=\"#f5f7fa\"/>\n");
+  all += text("<rect width=\"", coordinate(width), "\" height=\"", coordinate(height), "\" fill=\"#f5f7fa\"/>\n");
   for (const std::string& layer : layers_) all += text("<g>\n", layer, "</g>\n");
   return all + "</svg>\n";
 }

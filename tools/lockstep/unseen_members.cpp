@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "tools/lockstep/verdict_groups.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 #include "topology/members.hpp"
 

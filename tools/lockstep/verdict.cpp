@@ -289,7 +289,6 @@ status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::s
     seen.calls.push_back(
         {number_in<std::uint64_t>(call, "number", name), words_in(call, "call", name), words_in(call, "place", name)});
   }
-  if (!object.contains("members")) return seen;  // an earlier release left this file
   for (const nlohmann::json& each : list_in(object, "members", name)) {
     seen.members.push_back(member_in(each, name));
     if (seen.members.back().rank >= seen.size) refuse_status(name, "a rank outside of its communicator");
@@ -299,8 +298,7 @@ status::CommunicatorSnapshot communicator_in(const nlohmann::json& value, std::s
 
 }  // namespace
 
-// Groups the entries of one communicator by its id. Files of earlier releases have none, so the name and the size count
-// too.
+// Groups the entries of one communicator: those with equal id, name and size.
 std::vector<ObservedGroup> groups_of(const std::vector<status::ProcessSnapshot>& processes) {
   using CommunicatorKey = std::tuple<std::uint64_t, std::string, int>;
   std::map<CommunicatorKey, ObservedGroup> found;

@@ -8,6 +8,7 @@
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/files_of.hpp"
 #include "tools/lockstep/verdict.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 #include "topology/base/text_file.hpp"
 

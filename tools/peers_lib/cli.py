@@ -82,14 +82,12 @@ def make_parser() -> argparse.ArgumentParser:
     whole.add_argument("--nodes", action="store_true", help="those between virtual nodes instead")
     whole.add_argument("--out", metavar="FILE", help="write it there as well")
     add_effort(whole)
-    add_begin_and_links(whole)
+    add_links(whole)
     return parser
 
 
-def add_begin_and_links(parser: argparse.ArgumentParser) -> None:
+def add_links(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--burst", metavar="BYTES", help="what a virtual node's link lets through at once, as 256K (tools/cluster run --help)")
-    parser.add_argument("--together", action="store_true",
-                        help="ranks begin at one time by the machine's clock, instead of when each leaves the barrier; not with lists")
 
 
 def add_effort(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +115,7 @@ def add_measuring(parser: argparse.ArgumentParser) -> None:
     add("--rate", help="of the virtual nodes' links, as 1gbit")
     add("--json", metavar="FILE", help="write the rows there as well")
     add_effort(parser)
-    add_begin_and_links(parser)
+    add_links(parser)
 
 
 def do_list(_options) -> int:
@@ -155,7 +153,7 @@ def peers_of(asked: str | None, without: str) -> str | None:
 def words_of(part: scoreboard.Part, options) -> argparse.Namespace:
     """As if a part of the table had been asked for by itself."""
     return argparse.Namespace(**vars(options) | {
-        "peers": peers_of(options.peers, part.without), "together": options.together and not part.lists, "collective": part.collective,
+        "peers": peers_of(options.peers, part.without), "collective": part.collective,
         "ranks": part.ranks, "sizes": ",".join(part.sizes), "gradients": ",".join(part.lists), "way": None, "type": "f32", "op": "sum",
         "cluster": part.cluster or None, "rate": part.rate or None, "burst": options.burst if part.rate else None})
 
@@ -217,7 +215,7 @@ def ask_of(options) -> compare.Ask:
     ask = compare.Ask(collective=options.collective, ranks=ranks, type=options.type, op=options.op, launches=options.launches,
                       seconds=options.seconds, tuning_seconds=options.tuning_seconds, cluster=cluster, limit_s=options.limit,
                       build=Path(options.build), draw=random.Random(options.seed), seed=options.seed,
-                      names=options.peers.split(",") if options.peers else None, together=options.together)
+                      names=options.peers.split(",") if options.peers else None)
     return with_work(ask, options)
 
 
@@ -225,8 +223,6 @@ def with_work(ask: compare.Ask, options) -> compare.Ask:
     """Sizes or lists; refused when they do not fit."""
     if options.way and (not options.gradients or options.way not in LISTS):
         raise Misuse(f"--way {options.way}: it is for --gradients, one of {', '.join(LISTS)}")
-    if options.gradients and options.together:
-        raise Misuse("--together: torch and TensorFlow, which do lists as well, begin after a barrier; leave it out")
     if options.gradients:
         if (ask.collective, ask.type, ask.op) != ("all_reduce", "f32", "sum"):
             raise Misuse("--gradients is an all_reduce of f32 with sum; leave the collective, --type and --op out")

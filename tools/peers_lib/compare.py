@@ -35,7 +35,6 @@ class Ask:
     labels: dict[str, str] = field(default_factory=dict)  # by the words of a job
     size_bytes: int = 0
     way: str | None = None  # of ours, with a list
-    together: bool = False
 
     @property
     def is_list(self) -> bool:
@@ -64,7 +63,7 @@ def compare(ask: Ask, say: Callable[[str], None]) -> tuple[str, list[dict]]:
     if not peers:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise Misuse(f"there is nothing to compare with: {reasons}")
-    place = Place(ask.ranks, ask.type, ask.op, ask.size_bytes, ask.cluster, ask.limit_s, ask.together)
+    place = Place(ask.ranks, ask.type, ask.op, ask.size_bytes, ask.cluster, ask.limit_s)
     collective = "list" if ask.is_list else ask.collective
     cores = len(os.sched_getaffinity(0))
     tuning = Tuning(place, collective, list(ask.labels), ask.tuning_seconds, ask.ranks > cores, ask.draw, say=say, way=ask.way)

@@ -50,7 +50,6 @@ class Place(NamedTuple):
     size_bytes: int  # the largest
     cluster: Cluster | None = None
     limit_s: float | None = None  # instead of what follows from the jobs
-    together: bool = False  # ranks begin at one time, instead of when each leaves the barrier
 
 
 class Said(NamedTuple):
@@ -143,7 +142,6 @@ def start(peer: Peer, launch: Launch, place: Place, jobs: list[Job]) -> Said:
         limit_s += 2 * GRACE_S
     else:
         line, variables = command(peer, launch, place.ranks, words)
-    variables |= {"PEER_TOGETHER": "1"} if place.together else {}
     text, failure = run(line, variables, limit_s)
     return Said(*read(text), failure)
 

@@ -62,7 +62,6 @@ def surroundings(c: Comparison, what: str) -> dict:
     settings = {c.shown(name): chosen[what].settings()
                 for name, chosen in c.plan.chosen.items() if what in chosen and name in c.runs.times}
     found = {"settings": settings,
-             "together": c.plan.place.together,
              "versions": {peer.name: peer.notes.get("version", "") for peer in c.peers}, "left_out": c.left_out, "seed": c.seed}
     if c.plan.place.cluster:
         cluster = c.plan.place.cluster
@@ -118,8 +117,7 @@ def heading(c: Comparison) -> list[str]:
         where = f"{place.cluster.nodes} virtual nodes of {place.cluster.ranks_per_node}, links {place.cluster.rate or 'unshaped'}"
         where += f", {place.cluster.burst} at once" if place.cluster.burst else ""
     what = "lists of gradients" if c.is_list else c.plan.collective
-    begin = "; ranks begin together by the clock" if place.together else ""
-    return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns{begin}",
+    return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns",
             "# " + "; ".join(f"{peer.name}: {peer.notes.get('version') or 'version not said'}" for peer in c.peers)]
 
 

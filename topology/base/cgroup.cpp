@@ -50,7 +50,7 @@ std::uint64_t available_bytes(const fs::path& meminfo) {
     const auto kib = parse_integer(rest.substr(0, rest.find(' ')));
     if (kib && *kib > 0) return static_cast<std::uint64_t>(*kib) * 1024;
   }
-  return 0;
+  return unlimited_bytes;
 }
 
 // Calls `visit` with the folders of this process's groups for a controller ("cpu", "memory"), its own first, up to the

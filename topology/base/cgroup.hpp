@@ -18,7 +18,8 @@ std::optional<double> cpu_quota(const std::string& root = "/");
 double throttled_us(const std::string& root = "/");
 
 // Returns the bytes that this process may take before the kernel ends processes for lack of memory. That is the
-// least of the memory available and the rest of each group's limit. 0 if /proc/meminfo cannot be read.
+// least of the memory available and the rest of each group's limit, or unlimited_bytes if neither is known.
+inline constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{};
 std::uint64_t free_memory_bytes(const std::string& root = "/");
 
 // Parses `cpu.max` of version 2: "250000 100000" is 2.5 cores; "max 100000" is nothing, for no limit.

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <csignal>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 namespace {
@@ -220,10 +222,10 @@ int Settings::signal() const {
 
 LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }
 
-Duration Settings::silence() const { return parse_duration(value(Setting::silence)).value_or(Duration{}); }
+TimeSpan Settings::silence() const { return parse_duration(value(Setting::silence)).value_or(Duration{}); }
 
-Duration Settings::stall_warn() const { return parse_duration(value(Setting::stall_warn)).value_or(Duration{}); }
+TimeSpan Settings::stall_warn() const { return parse_duration(value(Setting::stall_warn)).value_or(Duration{}); }
 
-Duration Settings::timeout() const { return parse_duration(value(Setting::timeout)).value_or(Duration{}); }
+TimeSpan Settings::timeout() const { return parse_duration(value(Setting::timeout)).value_or(Duration{}); }
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "topology/base/log.hpp"
-#include "topology/base/text.hpp"
+#include "topology/base/time_span.hpp"
 
 namespace lockstep {
 
@@ -98,9 +98,9 @@ class Settings {
   // Returns auto, mpi, tcp or ucx.
   const std::string& transport() const { return value(Setting::transport); }
   LogLevel log_level() const;
-  Duration silence() const;     // from two seconds to one hour
-  Duration stall_warn() const;  // zero: never warn
-  Duration timeout() const;     // zero: wait for ever
+  TimeSpan silence() const;     // from two seconds to one hour
+  TimeSpan stall_warn() const;  // zero: never warn
+  TimeSpan timeout() const;     // zero: wait for ever
   // Returns the text as written; collectives/spec.hpp parses it.
   const std::string& wire() const { return value(Setting::wire); }
 

@@ -6,18 +6,24 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <utility>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/escaped.hpp"
 
 namespace lockstep {
 
-void detail::append(std::string& all, double part) {
-  std::array<char, 32> buffer{};
-  const int length = std::snprintf(buffer.data(), buffer.size(), "%.4g", part);
-  all.append(buffer.data(), static_cast<std::size_t>(std::max(length, 0)));
+void detail::append(std::string& all, double part) { all += with_digits(part, 4); }
+
+std::string with_digits(double value, int digits) {
+  std::array<char, 40> buffer{};
+  return {buffer.data(), std::to_chars(buffer.begin(), buffer.end(), value, std::chars_format::general, digits).ptr};
+}
+
+std::string with_decimals(double value, int decimals) {
+  std::array<char, 400> buffer{};  // the largest double has 309 digits
+  return {buffer.data(), std::to_chars(buffer.begin(), buffer.end(), value, std::chars_format::fixed, decimals).ptr};
 }
 
 std::string join(std::span<const std::string> parts, std::string_view between) {
@@ -93,9 +99,7 @@ std::string format_bytes(std::uint64_t bytes) {
     value /= 1024;
     ++unit;
   }
-  std::array<char, 32> buffer{};
-  std::snprintf(buffer.data(), buffer.size(), value == std::floor(value) ? "%.0f" : "%.3g", value);
-  return text(buffer.data(), " ", units[unit]);
+  return text(value == std::floor(value) ? with_decimals(value, 0) : with_digits(value, 3), " ", units[unit]);
 }
 
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small text helpers: joining, sizes and durations as people write them, and the nearest name to a mistyped one.
+// Small text helpers: joining, sizes as people write them, and the nearest name to a mistyped one.
 // Parsers return nothing unless the whole text is of their form.
 #pragma once
 
@@ -10,8 +10,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "topology/base/duration.hpp"
 
 namespace lockstep {
 
@@ -33,6 +31,10 @@ std::string text(const Parts&... parts) {
   return all;
 }
 
+// Return a number with significant digits, or with decimals, in the same way in every locale.
+std::string with_digits(double value, int digits);
+std::string with_decimals(double value, int decimals);
+
 // Join with a separator between parts, cut at each `at` (so n separators give n + 1 parts), and cut off blanks at
 // both ends. trim() refers to its argument.
 std::string join(std::span<const std::string> parts, std::string_view between);
@@ -42,11 +44,6 @@ std::string_view trim(std::string_view whole);
 // Parse a decimal number. parse_number() takes no exponent and nothing infinite.
 std::optional<std::int64_t> parse_integer(std::string_view whole);
 std::optional<double> parse_number(std::string_view whole);
-
-// Parses "10", "10s", "500ms", "2m", "1h"; a bare number is seconds. Takes nothing negative, and at most 1e9 s.
-std::optional<Duration> parse_duration(std::string_view whole);
-// Returns "1.5 s", "20 ms" or "3 us", with four significant digits.
-std::string format_duration(Duration duration);
 
 // Returns "64 MiB": binary units, with three significant digits if the number is not whole.
 std::string format_bytes(std::uint64_t bytes);

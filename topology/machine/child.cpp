@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {

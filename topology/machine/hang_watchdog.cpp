@@ -6,7 +6,9 @@
 
 #include <system_error>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep {
 

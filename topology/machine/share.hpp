@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Finds out which members really share memory. MPI's shared-memory split names the members on one host. But containers
-// on one host may not see each other's /dev/shm, so every member tries.
+// on one host may not reach each other's memory, so every member tries.
 #pragma once
 
 #include <string>
@@ -16,9 +16,7 @@ struct SharedNodes {
   std::vector<std::string> remarks;  // sentences that people should know
 };
 
-// `colour` is equal for members that might share memory. All members call it, and it takes two all-gathers. A member
-// that cannot have a file in `directory` (it is full, or read-only) offers memory without a name, if `nameless`.
-SharedNodes find_shared_nodes(Exchange& exchange, int colour, const std::string& directory = "/dev/shm",
-                              bool nameless = true);
+// `colour` is equal for members that might share memory. All members call it, and it takes two all-gathers.
+SharedNodes find_shared_nodes(Exchange& exchange, int colour);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/prove.hpp"
+#include "tests/collectives/prove.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::test {

@@ -28,7 +28,7 @@ std::vector<std::vector<T>> tensors(const Counts& counts, int rank, std::size_t 
 
 const std::vector<Counts>& lists() {
   static const std::vector<Counts> all = {
-      {1, 2, 3}, Counts(300, 256), {0, 5, 70'000, 1, 300'000, 17, 0}, {4096, 4096}, {1'000'000, 3, 250'001}};
+      {1, 2, 3}, Counts(300, 256), {0, 5, 70'000, 1, 300'000, 17, 0}, {4096, 4096}, {300'000, 3, 250'001}};
   return all;
 }
 
@@ -61,7 +61,7 @@ TEST_P(Batches, GiveTheResultsOfSeparateCalls) {
     expect_as_each_alone<float>(same, sum);
   });
 }
-INSTANTIATE_TEST_SUITE_P(All, Batches, testing::Values(1, 2, 3, 5));
+INSTANTIATE_TEST_SUITE_P(All, Batches, testing::Values(1, 2, 5));
 
 // Every member has a factor of its own for every tensor.
 template <class T>

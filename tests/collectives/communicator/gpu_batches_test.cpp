@@ -10,6 +10,7 @@
 
 #include "collectives/communicator/member_groups.hpp"
 #include "tests/collectives/communicator/gpu_level_cases.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {
@@ -97,9 +98,7 @@ class LayoutsOfBatches : public OwnGpus, public testing::WithParamInterface<Layo
 INSTANTIATE_TEST_SUITE_P(All, LayoutsOfBatches,
                          testing::Values(LayoutOfGpus{"own_0_1_2", {0, 1, 2}},
                                          LayoutOfGpus{"shared_0_0_1_1_2", {0, 0, 1, 1, 2}},
-                                         LayoutOfGpus{"shared_0_1_0_1", {0, 1, 0, 1}},
                                          LayoutOfGpus{"nodes_2_2", {0, 1, 2, 3}, {2, 2}},
-                                         LayoutOfGpus{"nodes_3_2", {0, 1, 2, 3, 4}, {3, 2}},
                                          LayoutOfGpus{"nodes_and_shared", {0, 0, 1, 1, 2, 3}, {4, 2}}),
                          [](const auto& each) { return each.param.name; });
 
@@ -122,7 +121,7 @@ TEST_P(LayoutsOfBatches, ComeAfterMarks) {
       DeviceVector<double> third(100, device);
       Batch batch(world);
       batch.all_reduce(one, sum).all_reduce(other, sum).all_reduce(third, sum);
-      for (int turn = 0; turn < 8; ++turn) {
+      for (int turn = 0; turn < 4; ++turn) {
         one.copy_from(std::vector<int>(count, -1));
         other.copy_from(std::vector<int>(10, -1));
         third.copy_from(std::vector<double>(100, -1));
@@ -156,8 +155,7 @@ TEST_P(LayoutsOfBatches, InAnotherOrderAreAMismatch) {
         batch.run();
         world.barrier();
       } catch (const Error& error) {
-        EXPECT_NE(std::string_view(error.what()).find("differ in order, shape"), std::string_view::npos)
-            << error.what();
+        EXPECT_PRED2(holds, error.what(), "differ in order, shape");
         ++refused;
       }
     };

@@ -63,7 +63,7 @@ void make_and_end(Communicator& from, int number) {
 TEST(ManyCommunicators, LeaveNothingBehind) {
   Communicator all = all_ranks();
   constexpr int enough_to_settle = 100;
-  constexpr int many = 1000;
+  constexpr int many = sanitized ? 300 : 1000;
   make_and_end(all, enough_to_settle);
   all.barrier();
   const Holdings before;

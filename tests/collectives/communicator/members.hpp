@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/cartesian.hpp"
 #include "collectives/communicator/local.hpp"
+#include "topology/base/text.hpp"
 
 namespace lockstep::test {
 

@@ -78,23 +78,9 @@ void expect_all(const std::vector<std::string>& texts, std::initializer_list<std
   }
 }
 
+// EngineMismatch has every other field of a call.
 TEST(Misuse, CallsThatDifferInOneArgumentAreAMismatch) {
-  const Body sums = reduce_by(sum);
-  expect_told_apart(reduce_by(sum, 101), sums, {"E016", "101 f32", "100 f32", "rank 1"});
-  expect_told_apart(reduce_by(max), sums, {"E016", "max", "sum", "rank 1"});
-  const auto doubles = [](Communicator& world) {
-    std::vector<double> mine(100);
-    world.all_reduce(mine, sum);
-  };
-  expect_told_apart(doubles, sums, {"E016", "f64", "f32", "rank 1"});
-  expect_told_apart([](Communicator& world) { world.barrier(); }, sums, {"E016", "barrier", "all_reduce", "rank 1"});
-  const auto from = [](int root) {
-    return [=](Communicator& world) {
-      std::vector<int> mine(10);
-      world.broadcast(mine, root);
-    };
-  };
-  expect_told_apart(from(2), from(0), {"E016", "rank 2", "rank 0", "rank 1"});
+  expect_told_apart(reduce_by(sum, 101), reduce_by(sum), {"E016", "101 f32", "100 f32", "rank 1"});
   const auto gather = [](std::size_t other) {
     return [=](Communicator& world) {
       const std::vector<std::size_t> counts = {1, 2, other};

@@ -187,17 +187,6 @@ class CaseStream {
   gpu::Stream stream_ = nullptr;
 };
 
-// Takes memory of a GPU for the bytes: on the members that the case says, from a bit on, memory that NCCL may know.
-DeviceVector<std::byte> on_gpu(Communicator& world, const RandomCase& each, int bit, const Bytes& bytes, int device) {
-  const bool is_known = (each.known >> static_cast<unsigned>(bit + world.rank()) & 1) != 0;
-  DeviceVector<std::byte> known;  // all take it together, if only nothing
-  if (each.known != 0) known = world.allocate_on_gpu<std::byte>(is_known ? bytes.size() : 0, device);
-  if (bytes.empty()) return {};
-  if (!is_known) return DeviceVector<std::byte>(bytes, device);
-  known.copy_from(bytes);
-  return known;
-}
-
 // What a member gives or takes: on the host, and where it is in the memory of a GPU.
 struct Place {
   void set(std::span<const std::byte> values) const {
@@ -276,8 +265,8 @@ std::string run_case(Communicator& world, const RandomCase& each) {
     const int own = rank % gpu::backend()->devices();
     const bool has_output = is_there(each.outputs_there) && !out.bytes.empty();
     const bool has_input = is_there(each.inputs_there) && !in_place && in_count > 0;
-    out_there = on_gpu(world, each, 0, has_output ? out.bytes : Bytes(), each.outputs_there == on_one_gpu ? 0 : own);
-    in_there = on_gpu(world, each, 16, has_input ? in.bytes : Bytes(), each.inputs_there == on_own_gpus ? own : 0);
+    if (has_output) out_there = DeviceVector<std::byte>(out.bytes, each.outputs_there == on_one_gpu ? 0 : own);
+    if (has_input) in_there = DeviceVector<std::byte>(in.bytes, each.inputs_there == on_own_gpus ? own : 0);
     if (has_output) request.output.data = moved(request.output.data, out, out_there);
     if (has_output && in_place) request.input.data = moved(request.input.data, out, out_there);
     if (has_input) request.input.data = in_there.data();
@@ -334,7 +323,7 @@ std::ostream& operator<<(std::ostream& out, const RandomCase& each) {
       << ' ' << to_string(each.op) << ' ' << to_string(each.order) << " root " << each.root << " table \""
       << each.table() << "\" seed " << each.seed << " on GPUs " << each.inputs_there << ", " << each.outputs_there
       << " in place on " << each.in_place << (each.async ? " async" : "") << (each.in_stream ? " in a stream" : "")
-      << (each.is_late ? ", late" : "") << " known " << each.known;
+      << (each.is_late ? ", late" : "");
   for (const std::size_t count : each.counts) out << ' ' << count;
   for (const int members : each.nodes) out << " |" << members;
   return out;
@@ -344,7 +333,7 @@ Bytes RandomCase::to_bytes() const {
   Writer writer;
   writer.put(members).put(collective).put(type).put(op).put(order).put(count).put(root).put(in_place).put(async);
   writer.put(algorithm).put(segment_bytes).put(seed).put(inputs_there).put(outputs_there).put(in_stream).put(is_late);
-  writer.put(known).put(counts.size());
+  writer.put(counts.size());
   for (const std::size_t each : counts) writer.put(each);
   return writer.take();
 }
@@ -368,7 +357,6 @@ RandomCase RandomCase::from_bytes(std::span<const std::byte> bytes) {
   each.outputs_there = reader.get<std::uint32_t>();
   each.in_stream = reader.get<bool>();
   each.is_late = reader.get<bool>();
-  each.known = reader.get<std::uint32_t>();
   each.counts.resize(reader.get<std::size_t>());
   for (std::size_t& count : each.counts) count = reader.get<std::size_t>();
   return each;
@@ -401,8 +389,6 @@ rc::Gen<RandomCase> random_case(int members, bool fixed) {
         each.inputs_there = each.outputs_there = on_own_gpus;
       each.in_stream = *rc::gen::arbitrary<bool>();
       each.is_late = *rc::gen::arbitrary<bool>();
-      if (nccl::library() != nullptr && dynamic_cast<FakeGpus*>(gpu::backend()) != nullptr)
-        each.known = *rc::gen::oneOf(rc::gen::just(0U), rc::gen::just(~0U), rc::gen::arbitrary<std::uint32_t>());
     }
     if (is_unequal(each.collective)) {
       const auto n = static_cast<std::size_t>(each.members);

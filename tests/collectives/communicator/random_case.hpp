@@ -27,11 +27,10 @@ struct RandomCase {
   // Where there are GPUs: which members have their input in the memory of one, and which their output; a bit for each.
   std::uint32_t inputs_there = 0;
   std::uint32_t outputs_there = 0;
-  bool in_stream = false;   // where there are GPUs, as all members have it
-  bool is_late = false;     // what is given comes in that stream after the call has begun; of GPUs of the tests' own
-  std::uint32_t known = 0;  // which members have it in memory that NCCL may know; the input's bits are 16 further
-  bool in_nodes = false;    // the algorithm is one of those that work in the memory of nodes, if there is one
-  std::vector<int> nodes;   // how many members each has, one after the other; none: all are on one
+  bool in_stream = false;  // where there are GPUs, as all members have it
+  bool is_late = false;    // what is given comes in that stream after the call has begun; of GPUs of the tests' own
+  bool in_nodes = false;   // the algorithm is one of those that work in the memory of nodes, if there is one
+  std::vector<int> nodes;  // how many members each has, one after the other; none: all are on one
 
   Bytes to_bytes() const;
   static RandomCase from_bytes(std::span<const std::byte> bytes);

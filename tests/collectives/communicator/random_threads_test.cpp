@@ -60,17 +60,17 @@ TEST(RandomCalls, AreRightWhereDataLieInTheMemoryOfGpus) {
 }
 
 // With an NCCL of the tests' own as well, which has a part in it.
-void check_with_nccl(int devices, std::initializer_list<int> nodes) {
+void check_with_nccl(int devices, int most_nodes = 1) {
   const gpu::BackendOverride gpus(std::make_unique<FakeGpus>(devices));
   const nccl::NcclOverride library(std::make_unique<FakeNccl>(static_cast<FakeGpus&>(gpus.backend())));
-  for (const int each : nodes) check_random_calls(each);
+  check_random_calls(most_nodes);
   EXPECT_GT(static_cast<FakeNccl&>(library.library()).operations(), 0);
   EXPECT_EQ(static_cast<FakeNccl&>(library.library()).living(), 0);
 }
 
-TEST(RandomCalls, AreRightWhereEveryMemberHasAGpu) { check_with_nccl(9, {1}); }
-TEST(RandomCalls, AreRightWhereSomeMembersShareAGpu) { check_with_nccl(3, {1}); }
-TEST(RandomCalls, AreRightWhereMembersOfSeveralNodesHaveGpus) { check_with_nccl(9, {2, 3}); }
+TEST(RandomCalls, AreRightWhereEveryMemberHasAGpu) { check_with_nccl(9); }
+TEST(RandomCalls, AreRightWhereSomeMembersShareAGpu) { check_with_nccl(3); }
+TEST(RandomCalls, AreRightWhereMembersOfSeveralNodesHaveGpus) { check_with_nccl(9, 3); }
 
 }  // namespace
 }  // namespace lockstep::test

@@ -304,7 +304,7 @@ std::uint64_t number_of(const char* variable, std::uint64_t otherwise) {
   return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
 }
 
-void run_all(Trouble trouble, std::uint64_t usual = 4000) {
+void run_all(Trouble trouble, std::uint64_t usual = 1500) {
   const char* const one = std::getenv("SURVIVORS_SEED");
   const std::uint64_t first = number_of("SURVIVORS_SEED", 1);
   const std::uint64_t runs = one != nullptr ? 1 : number_of("SURVIVORS_RUNS", sanitized ? usual / 8 : usual);
@@ -319,15 +319,15 @@ void run_all(Trouble trouble, std::uint64_t usual = 4000) {
 TEST(ShrinkConsensus, AgreeWithDeathsAtAnyTime) { run_all({}); }
 TEST(ShrinkConsensus, AgreeAlsoWhenThoseThatHaveGoneOnEnd) { run_all({.leaves = true}); }
 TEST(ShrinkConsensus, AgreeThatAPartCannotBeMade) { run_all({.fails = true, .leaves = true}); }
-TEST(ShrinkConsensus, EndWhenOneStands) { run_all({.stops = true, .leaves = true}, 2000); }
-TEST(ShrinkConsensus, NeverGoOnInTwoGroups) { run_all({.cuts = true, .leaves = true}, 2000); }
+TEST(ShrinkConsensus, EndWhenOneStands) { run_all({.stops = true, .leaves = true}, 1000); }
+TEST(ShrinkConsensus, NeverGoOnInTwoGroups) { run_all({.cuts = true, .leaves = true}, 1000); }
 TEST(ShrinkConsensus, DecideOnceThoughSeveralLead) {
   run_all({.leaves = true, .hurries = true});
   run_all({.stops = true, .hurries = true});
   run_all({.cuts = true, .hurries = true});
 }
 TEST(ShrinkConsensus, NeverGoOnInTwoGroupsWithAllFaults) {
-  run_all({.stops = true, .cuts = true, .fails = true, .leaves = true}, 2000);
+  run_all({.stops = true, .cuts = true, .fails = true, .leaves = true}, 1000);
 }
 
 }  // namespace

@@ -13,8 +13,8 @@
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/engine/forwarding_transport.hpp"
 #include "collectives/engine/local_transport.hpp"
-#include "collectives/prove.hpp"
 #include "tests/collectives/communicator/members.hpp"
+#include "tests/collectives/prove.hpp"
 #include "tests/topology/shapes.hpp"
 #include "topology/local_exchange.hpp"
 

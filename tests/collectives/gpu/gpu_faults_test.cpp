@@ -10,6 +10,7 @@
 
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/collectives/gpu/with_gpus.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -136,8 +137,7 @@ TEST(StuckGpu, IsNamedAtTheLimit) {
         world.all_reduce(here, sum);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), is_mine ? Code::stall : Code::peer_failed);
-      EXPECT_NE(std::string_view(error.what()).find("for copies from or to its GPU"), std::string_view::npos)
-          << error.what();
+      EXPECT_PRED2(holds, error.what(), "for copies from or to its GPU");
       ++refused;
     }
   });

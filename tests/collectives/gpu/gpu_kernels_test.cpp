@@ -8,9 +8,9 @@
 
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/gpu/packing.hpp"
-#include "collectives/kernels/reference.hpp"
 #include "collectives/types.hpp"
 #include "tests/collectives/kernels/kernels_data.hpp"
+#include "tests/collectives/kernels/reference.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::test {

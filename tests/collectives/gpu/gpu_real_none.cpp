@@ -2,7 +2,7 @@
 // In place of gpu_real_test.cpp, in a build without CUDA.
 #include <gtest/gtest.h>
 
-#include "collectives/gpu/memory.hpp"
+#include "collectives/gpu/device_backend.hpp"
 #include "tests/support/lacks.hpp"
 
 namespace lockstep::test {

@@ -14,8 +14,8 @@
 #include <limits>
 #include <type_traits>
 
-#include "collectives/kernels/reference.hpp"
 #include "collectives/types.hpp"
+#include "tests/collectives/kernels/reference.hpp"
 
 namespace lockstep::test {
 namespace {

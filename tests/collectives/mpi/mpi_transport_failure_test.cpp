@@ -215,6 +215,7 @@ TEST_F(MpiTransportFailureTwo, GivenUpMessageDoesNotReachNextCommunicator) {
 // Rank 1 begins a large message and is away from MPI while rank 0, who has begun to take it, gives up. Where memory
 // is shared the message may come all the same; where it does not, rank 0 says what it leaves behind.
 TEST_F(MpiTransportFailureTwo, NamesMessagesThatCannotBeAbandoned) {
+  if (world().size() > 3) return;  // more ranks only wait
   const std::size_t size = 8'000'000;
   Loud loud;
   MpiTransport transport(loud.exchange);
@@ -249,7 +250,7 @@ TEST_F(MpiTransportFailureTwo, NamesMessagesThatCannotBeAbandoned) {
 void in_two_threads(Exchange& one, Exchange& other) {
   const auto work = [](Exchange& exchange, int seed) {
     const auto transport = mpi_transport(exchange);
-    for (int i = 0; i < 150; ++i) {
+    for (int i = 0; i < 80; ++i) {
       ring(*transport, {i % transport->lanes(), 1}, sizes[static_cast<std::size_t>(i) % 8], seed + i);
       transport->send_control(right_of(*transport), to_bytes(text(seed + i)));
       std::optional<Transport::ReceivedControl> heard;

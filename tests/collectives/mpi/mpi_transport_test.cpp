@@ -25,7 +25,7 @@ TEST(MpiTransport, IsMadeOfAnExchangeOverMpiOnly) {
 
 TEST(MpiTransport, SendsEverySizeAround) {
   const auto transport = mpi_transport(world());
-  for (int seed = 0; seed < 3; ++seed) {
+  for (int seed = 0; seed < 2; ++seed) {
     for (const std::size_t size : sizes) ring(*transport, {0, 1}, size, seed);
   }
 }
@@ -33,7 +33,7 @@ TEST(MpiTransport, SendsEverySizeAround) {
 TEST(MpiTransport, SendsBetweenAllPairsAtOnceItselfIncluded) {
   const auto transport = mpi_transport(world());
   const int me = transport->rank();
-  for (std::size_t round = 0; round < 12; ++round) {
+  for (std::size_t round = 0; round < 9; ++round) {
     std::vector<Bytes> out;
     std::vector<Bytes> in;
     std::vector<SendDescriptor> sends;
@@ -275,7 +275,7 @@ TEST(MpiTransport, UnreceivedMessageDoesNotReachNextCommunicator) {
 // Of half a kilobyte each, to which MPI adds some.
 TEST(MpiTransport, UnreceivedMessagesDoNotPileUp) {
   if (cannot_leave_messages()) GTEST_SKIP() << test::lacks("with MPICH, needs another rank");
-  constexpr int many = 300;
+  const int many = world().size() <= 2 ? 300 : 150;
   const auto leave_one = [] {
     const auto place = world().duplicate();
     send_small(*mpi_transport(*place), {0, 5, true}, Bytes(500));
@@ -285,7 +285,7 @@ TEST(MpiTransport, UnreceivedMessagesDoNotPileUp) {
   const std::size_t before = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
   for (int i = 0; i < many; ++i) leave_one();
   const std::size_t after = ::mallinfo2().uordblks + ::mallinfo2().hblkhd;
-  EXPECT_LT(after, before + std::size_t{many} * 250);
+  EXPECT_LT(after, before + static_cast<std::size_t>(many) * 250);
 }
 
 // What is looked through for leftovers of one channel is received on the others as it was sent.

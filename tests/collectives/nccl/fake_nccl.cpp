@@ -69,26 +69,6 @@ void run(const FakeGpus& gpus, const FakeNccl::Asked& kind, const std::vector<Pa
   }
 }
 
-// It hangs, or worse, where only some give it memory that it knows, or not the same parts.
-template <class Group>
-void refuse_different_memory(const Group& group, const FakeNccl::Asked& kind, const std::vector<Part>& parts) {
-  const auto root = static_cast<std::size_t>(kind.root);
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    const bool has_in = kind.collective != Collective::broadcast;
-    const bool has_out = kind.collective != Collective::reduce;
-    const auto rank = static_cast<int>(i);
-    if ((has_in && group.place(rank, parts[i].in) != group.place(0, parts[0].in)) ||
-        (has_out && group.place(rank, parts[i].out) != group.place(0, parts[0].out)))
-      throw Error(Code::internal, "members of NCCL's group differ in what memory it knows");
-  }
-  if (kind.collective == Collective::reduce &&
-      (group.place(kind.root, parts[root].in).number != 0 || group.place(kind.root, parts[root].out).number != 0))
-    throw Error(Code::internal, "a reduce by NCCL in memory that it knows, at the root alone");
-  if (kind.collective == Collective::broadcast &&
-      group.place(kind.root, parts[root].in) != group.place(kind.root, parts[root].out))
-    throw Error(Code::internal, "a broadcast by NCCL whose root has two memories");
-}
-
 // One member's stream has come to its next collective.
 template <class Group>
 void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, const FakeNccl::Asked& kind,
@@ -102,7 +82,6 @@ void meet(const FakeGpus& gpus, Group& group, int rank, std::size_t number, cons
   meeting.parts.resize(static_cast<std::size_t>(group.size));
   meeting.parts[static_cast<std::size_t>(rank)] = part;
   if (++meeting.arrived == group.size && group.left.empty()) {
-    refuse_different_memory(group, kind, meeting.parts);
     run(gpus, kind, meeting.parts);
     meeting.is_done = true;
     group.changed.notify_all();
@@ -156,8 +135,6 @@ bool FakeNccl::is_busy(nccl::NcclComm* member) {
   const std::lock_guard lock(mine.group->mutex);
   if (mine.busy > 0) return --mine.busy >= 0;
   if (mine.group->is_broken) throw Error(Code::device, "NCCL: remote process exited or there was a network error", "");
-  const auto& added = mine.group->added;
-  if (std::ranges::any_of(added, [&](int others) { return others < mine.added; })) return true;
   return mine.group->joined < mine.group->size ||
          (mine.has_finished && (mine.group->finished < mine.group->size || *mine.in_streams > 0));
 }
@@ -176,14 +153,6 @@ void FakeNccl::leave(nccl::NcclComm* member) noexcept {
   const std::lock_guard lock(gone->group->mutex);
   if (!gone->has_finished || gone->group->finished < gone->group->size || *gone->in_streams > 0)
     gone->group->left.insert(gone->rank);
-  auto& known = gone->group->known[static_cast<std::size_t>(gone->rank)];
-  if (gone->has_finished && !gone->group->is_over(gone->rank)) mistakes_ += static_cast<int>(known.size());
-  registered_ -= static_cast<int>(known.size());
-  {
-    const std::lock_guard all(memory_mutex_);
-    for (const auto& each : known) known_.erase(each.memory);
-  }
-  known.clear();
   gone->group->changed.notify_all();
   --living_;
 }
@@ -256,10 +225,9 @@ void FakeNccl::collective(nccl::NcclComm* member, const Asked& asked, const void
 void FakeNccl::send(nccl::NcclComm* member, const void* from, std::size_t bytes, int to, gpu::Stream stream) {
   fail_if_told();
   auto& mine = static_cast<FakeMember<Group>&>(*member);
-  auto letter = std::make_shared<Letter>(Letter{from, bytes, false});
+  auto letter = std::make_shared<Letter>(Letter{from, bytes});
   const auto post = [group = mine.group.get(), path = std::pair(mine.rank, to), letter] {
     const std::lock_guard lock(group->mutex);
-    letter->is_known = group->place(path.first, letter->from).number != 0;
     group->letters[path].push_back(letter);
     group->changed.notify_all();
   };
@@ -280,8 +248,6 @@ void FakeNccl::receive(nccl::NcclComm* member, void* to, std::size_t bytes, int 
     if (!group->wait(lock, path.second, [&] { return !letters.empty() && !group->is_over(path.first); })) return;
     Letter& letter = *letters.front();
     if (letter.bytes != bytes) throw Error(Code::internal, "a message of NCCL's has another length");
-    if (letter.is_known != (group->place(path.second, to).number != 0))
-      throw Error(Code::internal, "a message of NCCL's between memory that it knows and other memory");
     std::memcpy(gpus_.reach(to, bytes), gpus_.reach(letter.from, bytes), bytes);
     letter.is_read = true;
     letters.pop_front();

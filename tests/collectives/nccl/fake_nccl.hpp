@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 
 #include "collectives/nccl/library.hpp"
 #include "tests/collectives/gpu/fake_gpus.hpp"
@@ -37,12 +36,6 @@ class FakeNccl final : public nccl::NcclInterface {
   bool is_busy(nccl::NcclComm* member) override;
   void finish(nccl::NcclComm* member) override;
   void leave(nccl::NcclComm* member) noexcept override;
-  nccl::RegistrationMode registering() const override { return registering_; }
-  std::byte* allocate(int device, std::size_t bytes) override;
-  void free(std::byte* memory) noexcept override;
-  std::unique_ptr<nccl::Registration> add(nccl::NcclComm* member, std::byte* memory, std::size_t bytes,
-                                          nccl::RegistrationMode how) override;
-  void remove(nccl::NcclComm* member, nccl::Registration& registration) override;
   void begin_group() override;
   void end_group(nccl::NcclComm* member) override;
   void all_reduce(nccl::NcclComm* member, const void* in, void* out, std::size_t count, DataType type, ReduceOp op,
@@ -62,13 +55,6 @@ class FakeNccl final : public nccl::NcclInterface {
   // Members that have joined and not left.
   int living() const { return living_; }
 
-  // Memory that it knows now, by each member, and ever has known; what it was not told to forget before it was freed,
-  // or before its member left in peace, or what was freed that it did not give.
-  int registered() const { return registered_; }
-  int ever_registered() const { return ever_registered_; }
-  int mistakes() const { return mistakes_; }
-  void set_registering(nccl::RegistrationMode how) { registering_ = how; }
-
   // Of the thread that calls it: the call after so many more fails.
   static void fail_after(int more);
   // A group that is under way fails on all members, as a link that breaks does.
@@ -86,13 +72,6 @@ class FakeNccl final : public nccl::NcclInterface {
   std::mutex mutex_;
   int ids_ = 0;
   std::map<nccl::NcclId, std::shared_ptr<Group>> groups_;
-  std::mutex memory_mutex_;
-  std::map<const std::byte*, std::size_t> memories_;  // that it gave
-  std::set<const std::byte*> known_;                  // by any member
-  std::atomic<nccl::RegistrationMode> registering_ = nccl::RegistrationMode::together;
-  std::atomic<int> registered_ = 0;
-  std::atomic<int> ever_registered_ = 0;
-  std::atomic<int> mistakes_ = 0;
   std::atomic<int> operations_ = 0;
   std::atomic<int> living_ = 0;
   std::atomic<bool> holds_ = false;

@@ -33,7 +33,6 @@ struct Meeting {
 struct Letter {
   const void* from;
   std::size_t bytes;
-  bool is_known;
   bool is_read = false;
 };
 
@@ -48,29 +47,7 @@ struct FakeNccl::Group {
   }
   bool is_over(int rank) const { return left.contains(rank); }
 
-  // Where an address is in what a member has made known; members have to give the same.
-  struct Place {
-    int number = 0;  // 0: nowhere
-    std::ptrdiff_t offset = 0;
-    bool operator==(const Place&) const = default;
-  };
-  Place place(int rank, const void* address) const {
-    const auto* const at = static_cast<const std::byte*>(address);
-    for (const Known& each : known[static_cast<std::size_t>(rank)]) {
-      if (at >= each.memory && at < each.memory + each.bytes) return {each.number, at - each.memory};
-    }
-    return {};
-  }
-
-  struct Known {
-    int number;
-    const std::byte* memory;
-    std::size_t bytes;
-  };
   int size;
-  std::vector<std::vector<Known>> known{static_cast<std::size_t>(size)};  // by member
-  std::vector<int> added = std::vector<int>(static_cast<std::size_t>(size));
-  std::vector<std::size_t> added_bytes;  // by number
   std::mutex mutex;
   std::condition_variable changed;
   std::set<int> devices;
@@ -89,8 +66,7 @@ struct FakeMember final : nccl::NcclComm {
   int rank;
   int device;
   bool has_finished = false;
-  int added = 0;  // memories that the others have to add before it is not busy
-  int busy = 0;   // so often it says so after something was begun
+  int busy = 0;  // so often it says so after something was begun
   std::shared_ptr<std::atomic<int>> in_streams = std::make_shared<std::atomic<int>>(0);  // which it has begun
   std::shared_ptr<std::size_t> met = std::make_shared<std::size_t>(0);  // collectives that its streams have come to
 };

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/collectives/gpu/own_gpus.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -57,7 +58,7 @@ CommunicatorOptions without_nccl(const Communicator& world) {
 }
 
 TEST_F(OwnGpus, CombineByFunctionsOfTheirOwn) {
-  for (const int members : {1, 2, 3, 5, 8}) {
+  for (const int members : {1, 3, 8}) {
     with_members(members, [&](Communicator& world) {
       Communicator host = world.duplicate(without_nccl(world));
       const int rank = world.rank();
@@ -101,25 +102,23 @@ TEST_F(OwnGpus, CombineByFunctionsOfTheirOwn) {
 
 // The host's tree: the same bits of a function in whose result the order shows.
 TEST_F(OwnGpus, UserFunctionsHaveTheBitsOfTheHost) {
-  for (const int members : {3, 6, 8}) {
-    with_members(members, [&](Communicator& world) {
-      Communicator ordered_world = world.reproducible();
-      Communicator host = ordered_world.duplicate(without_nccl(ordered_world));
-      const auto op = commutative(mixed).on_gpu(kernel<float>(gpus(), mixed));
-      std::vector<float> here(count);
-      for (std::size_t i = 0; i < count; ++i)
-        here[i] = std::sin(static_cast<float>(i) * static_cast<float>(world.rank() + 1));
-      DeviceVector<float> there(here, world.rank());
-      DeviceVector<float> before(here, world.rank());
-      std::vector<float> scanned = here;
-      host.all_reduce(here, op);
-      ordered_world.all_reduce(there, op);
-      EXPECT_EQ(std::memcmp(on_host(there).data(), here.data(), count * sizeof(float)), 0);
-      host.scan(scanned, op);
-      ordered_world.scan(before, op);
-      EXPECT_EQ(std::memcmp(on_host(before).data(), scanned.data(), count * sizeof(float)), 0);
-    });
-  }
+  with_members(6, [&](Communicator& world) {
+    Communicator ordered_world = world.reproducible();
+    Communicator host = ordered_world.duplicate(without_nccl(ordered_world));
+    const auto op = commutative(mixed).on_gpu(kernel<float>(gpus(), mixed));
+    std::vector<float> here(count);
+    for (std::size_t i = 0; i < count; ++i)
+      here[i] = std::sin(static_cast<float>(i) * static_cast<float>(world.rank() + 1));
+    DeviceVector<float> there(here, world.rank());
+    DeviceVector<float> before(here, world.rank());
+    std::vector<float> scanned = here;
+    host.all_reduce(here, op);
+    ordered_world.all_reduce(there, op);
+    EXPECT_EQ(std::memcmp(on_host(there).data(), here.data(), count * sizeof(float)), 0);
+    host.scan(scanned, op);
+    ordered_world.scan(before, op);
+    EXPECT_EQ(std::memcmp(on_host(before).data(), scanned.data(), count * sizeof(float)), 0);
+  });
   EXPECT_EQ(gpus().pinnings(), 0);
 }
 
@@ -184,9 +183,7 @@ TEST_F(OwnGpus, ReportExceptionsOfUserFunctions) {
         world.barrier();
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), world.rank() == 1 ? Code::device : Code::peer_failed) << error.what();
-        EXPECT_NE(std::string_view(error.what()).find(is_known ? "no such kernel" : "not a std::exception"),
-                  std::string_view::npos)
-            << error.what();
+        EXPECT_PRED2(holds, error.what(), is_known ? "no such kernel" : "not a std::exception");
         ++refused;
       }
     });

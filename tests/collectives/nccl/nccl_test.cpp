@@ -81,26 +81,20 @@ TEST_F(OwnGpus, DoABatchOfManyKindsAsOneOperation) {
       const int rank = world.rank();
       DeviceVector<float> floats(std::vector<float>(count, 1.0F + static_cast<float>(rank)), rank);
       DeviceVector<float> means(std::vector<float>(10, 3.0F * static_cast<float>(rank)), rank);
-      DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
-      DeviceVector<int> unlike = world.allocate_on_gpu<int>(count, rank);
+      DeviceVector<int> ints(counting(count, rank), rank);
       DeviceVector<std::int8_t> small(std::vector<std::int8_t>(7, static_cast<std::int8_t>(rank)), rank);
       DeviceVector<double> sent(std::vector<double>(1000, rank), rank);
       DeviceVector<std::int64_t> sent_too(std::vector<std::int64_t>(1, 2 * rank), rank);
       DeviceVector<unsigned> bits(std::vector<unsigned>(50, 1U << static_cast<unsigned>(rank)), rank);
       DeviceVector<std::int16_t> shorts(std::vector<std::int16_t>(count, 2), rank);
-      known.copy_from(counting(count, rank));
-      unlike.copy_from(std::vector<int>(count, rank));
       Batch batch(world);
-      batch.all_reduce(floats, sum).all_reduce(means, avg).all_reduce(known, sum).all_reduce(small, max);
-      // In memory that NCCL knows, but not the same parts of it on all members.
-      batch.all_reduce(unlike.span().subspan(rank == 1 ? 1 : 0, 100), prod);
+      batch.all_reduce(floats, sum).all_reduce(means, avg).all_reduce(ints, sum).all_reduce(small, max);
       batch.broadcast(sent, 2).broadcast(sent_too, 1);
       if (has_more) batch.all_reduce(bits, bit_or).all_reduce(shorts, sum);
       batch.run();
       EXPECT_EQ(on_host(floats), std::vector<float>(count, 6.0F));
       EXPECT_EQ(on_host(means), std::vector<float>(10, 3.0F));
-      EXPECT_EQ(on_host(known), sum_of(members));
-      EXPECT_EQ(on_host(unlike)[99], 0);
+      EXPECT_EQ(on_host(ints), sum_of(members));
       EXPECT_EQ(on_host(small), std::vector<std::int8_t>(7, 2));
       EXPECT_EQ(on_host(sent), std::vector<double>(1000, 2.0));
       EXPECT_EQ(on_host(sent_too)[0], 2);
@@ -160,12 +154,6 @@ TEST(RealNccl, GoesWithAsManyMembersAsThereAreGpus) {
       DeviceVector<int> crossed(5 * static_cast<std::size_t>(members), rank);
       world.all_to_all_v(all.span().first(crossed.size()), counts, crossed, counts);
       EXPECT_EQ(on_host(crossed)[1], 1);
-      for (int turn = 0; turn < 3; ++turn) {
-        DeviceVector<int> known = world.allocate_on_gpu<int>(count, rank);
-        known.copy_from(counting(count, rank));
-        world.all_reduce(known, sum);
-        EXPECT_EQ(on_host(known), sum_of(members));
-      }
     }
     gpu::backend()->end_stream(rank, stream);
   });
@@ -180,9 +168,6 @@ TEST(RealNccl, IsLoadedOrSaysWhyNot) {
     GTEST_SKIP() << lacks(text("needs NCCL; ", why));
   }
   EXPECT_EQ(library->version().substr(0, 2), "2.");
-  if (library->version() >= "2.27") {
-    EXPECT_EQ(library->registering(), nccl::RegistrationMode::together);
-  }
 }
 
 }  // namespace

@@ -10,12 +10,14 @@
 
 #include "tests/support/refusal.hpp"
 #include "topology/base/bytes.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/error_report.hpp"
 #include "topology/base/escaped.hpp"
 #include "topology/base/log.hpp"
 #include "topology/base/settings.hpp"
 #include "topology/base/text.hpp"
+#include "topology/base/time_span.hpp"
 
 namespace lockstep {
 namespace {
@@ -44,6 +46,30 @@ TEST(Text, DurationsAreReadAsPeopleWriteThem) {
   for (const char* junk : {"", "s", "-1", "ten", "10 s", "1e99", "nan", "inf", "10x", "99999999999999h"}) {
     EXPECT_EQ(parse_duration(junk), std::nullopt) << junk;
   }
+}
+
+TEST(TimeSpan, ConvertsFromAndToDurations) {
+  constexpr TimeSpan hours = 2h;
+  static_assert(hours.count() == 7'200'000'000'000);
+  static_assert(TimeSpan(20ns).count() == 20);
+  static_assert(TimeSpan::seconds(3) == 3s && TimeSpan() == 0s);
+  // A float loses digits, and these units are no whole nanoseconds; <chrono> refuses both as well.
+  static_assert(!std::is_convertible_v<std::chrono::duration<double>, TimeSpan>);
+  static_assert(!std::is_convertible_v<std::chrono::duration<int, std::pico>, TimeSpan>);
+  static_assert(!std::is_convertible_v<TimeSpan, std::chrono::seconds>);
+  static_assert(!std::is_convertible_v<int, TimeSpan>);
+  const std::chrono::nanoseconds nanoseconds = hours;
+  EXPECT_EQ(nanoseconds, 2h);
+  EXPECT_DOUBLE_EQ((std::chrono::duration<double>(hours).count()), 7200);
+  EXPECT_DOUBLE_EQ((std::chrono::duration<double, std::milli>(hours).count()), 7.2e6);
+}
+
+TEST(TimeSpan, CalculatesAndComparesWithDurations) {
+  const TimeSpan limit = 6s;
+  EXPECT_TRUE(limit == 6000ms && limit != 5s && limit > 5s && 7s > limit && limit <= 6s);
+  EXPECT_EQ((limit - 2s) * 3, 12s);
+  EXPECT_EQ(1min + limit / 4U, 61500ms);
+  EXPECT_EQ(std::min<Duration>(limit, 7s), 6s);
 }
 
 TEST(Text, SizesAndDurationsAreWrittenForPeople) {

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading machines: hwloc's synthetic ones, XML in a child, interfaces, launcher
 // variables, real sharing of memory, and the watch over calls that hang.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -279,62 +277,11 @@ TEST(Launcher, RankAndTfConfig) {
   EXPECT_FALSE(tf_config_names_cluster(environment_of({{"TF_CONFIG", "{}"}})));
 }
 
-TEST(Share, ThreadsOfOneProcessShareMemoryAndLeaveNothingBehind) {
-  const Folder folder;
-  on_threads(4, [&](Exchange& exchange) {
-    const SharedNodes nodes = find_shared_nodes(exchange, 0, folder.path().string());
-    ASSERT_EQ(nodes.representative, (std::vector<int>{0, 0, 0, 0}));
-    ASSERT_TRUE(nodes.remarks.empty());
-  });
-  EXPECT_TRUE(fs::is_empty(folder.path()));
-}
-
-TEST(Share, RemovesOnlyFilesOfKilledMembers) {
-  const Folder folder;
-  const std::string left = "lockstep-0123456789abcdef0123456789abcdef";
-  const std::string held = "lockstep-ffffffffffffffffffffffffffffffff";
-  for (const std::string& name : {left, held, std::string("lockstep-mine"), std::string("other")}) {
-    folder.write(name, "x");
-    fs::last_write_time(folder.path() / name, fs::file_time_type::clock::now() - 5min);
-  }
-  folder.write("lockstep-00000000000000000000000000000000", "young");
-  const int lock = ::open((folder.path() / held).c_str(), O_RDWR);
-  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
-  on_threads(2, [&](Exchange& exchange) { find_shared_nodes(exchange, 0, folder.path().string()); });
-  ::close(lock);
-  EXPECT_FALSE(fs::exists(folder.path() / left));
-  EXPECT_TRUE(fs::exists(folder.path() / held));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), fs::directory_iterator()), 4);
-}
-
-TEST(Share, ColoursAndDifferentFoldersPartNodes) {
-  const Folder one;
-  const Folder two;
+TEST(Share, ThreadsOfOneProcessAreOneNodeForEachColour) {
   on_threads(6, [&](Exchange& exchange) {
-    const bool second = exchange.rank() % 2 == 1;
-    const SharedNodes nodes =
-        find_shared_nodes(exchange, exchange.rank() < 4 ? 0 : 4, (second ? two : one).path().string());
-    // The folders are told by path, and a path of the other container cannot be opened there; here both
-    // can be opened, so ranks of one colour share whatever folder they use.
-    ASSERT_EQ(nodes.representative, (std::vector<int>{0, 0, 0, 0, 4, 4}));
-  });
-}
-
-TEST(Share, MemoryWithoutANameServesWhereAFolderDoesNot) {
-  on_threads(3, [&](Exchange& exchange) {
-    const SharedNodes nodes = find_shared_nodes(exchange, 0, "/no/such/folder");
-    EXPECT_EQ(nodes.representative, (std::vector<int>{0, 0, 0}));
+    const SharedNodes nodes = find_shared_nodes(exchange, exchange.rank() < 4 ? 0 : 4);
+    EXPECT_EQ(nodes.representative, (std::vector<int>{0, 0, 0, 0, 4, 4}));
     EXPECT_TRUE(nodes.remarks.empty());
-  });
-}
-
-TEST(Share, MembersThatCannotShareAreNodesOfTheirOwnAndSayWhy) {
-  on_threads(3, [&](Exchange& exchange) {
-    const SharedNodes nodes = find_shared_nodes(exchange, 0, "/no/such/folder", false);
-    ASSERT_EQ(nodes.representative, (std::vector<int>{0, 1, 2}));
-    ASSERT_FALSE(nodes.remarks.empty());
-    ASSERT_NE(nodes.remarks[0].find("ranks 0-2"), std::string::npos) << nodes.remarks[0];
-    ASSERT_NE(nodes.remarks[1].find("No such file"), std::string::npos) << nodes.remarks[1];
   });
 }
 

@@ -4,6 +4,7 @@
 #include <mpi.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <exception>
 #include <iostream>
@@ -13,6 +14,7 @@
 #include <thread>
 
 #include "topology/base/error.hpp"
+#include "topology/base/text.hpp"
 #include "topology/exchange.hpp"
 #include "topology/machine/launcher.hpp"
 #include "topology/machine/session.hpp"

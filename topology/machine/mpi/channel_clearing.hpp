@@ -11,8 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "topology/base/keep.hpp"
 #include "topology/machine/mpi/arrived_messages.hpp"
 #include "topology/machine/mpi/set_up_messages.hpp"
 
@@ -28,6 +30,12 @@ class AwaitedMarker {
   // `generation` is the one that the process opens the channel for.
   AwaitedMarker(int channel, int source, std::uint32_t generation)
       : channel_(channel), source_(source), generation_(generation) {}
+  AwaitedMarker(AwaitedMarker&&) noexcept = default;
+  AwaitedMarker& operator=(AwaitedMarker&&) noexcept = default;
+  // Keeps the bytes of a marker that has not come whole, since MPI may write to them at any time.
+  ~AwaitedMarker() {
+    if (marker_ && marker_->bytes) keep_forever(std::move(marker_->bytes));
+  }
 
  private:
   friend class ChannelClearing;

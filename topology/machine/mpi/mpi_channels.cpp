@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <thread>
 
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/base/text.hpp"
 #include "topology/machine/mpi/mpi_exchange.hpp"
 
 namespace lockstep {
@@ -188,7 +190,7 @@ MpiExchange::ThreadExchanges MpiExchange::of_threads(int mine, bool is_able) {
     }
     if (!all_choose) {
       choosing = {};
-      wait_to_choose(attempt, begin);
+      wait_to_choose(attempt, std::chrono::steady_clock::now() - begin);
       continue;
     }
     const ChannelBlock block = free_block(used, *std::ranges::max_element(made.numbers));

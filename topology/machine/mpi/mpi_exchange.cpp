@@ -8,6 +8,7 @@
 
 #include "topology/base/error.hpp"
 #include "topology/base/progress_hooks.hpp"
+#include "topology/base/text.hpp"
 #include "topology/exchange_rules.hpp"
 
 namespace lockstep {

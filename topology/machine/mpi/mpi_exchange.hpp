@@ -88,7 +88,6 @@ class MpiExchange final : public Exchange {
   void note_unreceived();
   std::unique_lock<std::mutex> try_choosing() override;
   std::uint64_t seed() const override;
-  bool chooses_for_others() const override { return block_.threads > 1; }
   ChannelBlock free_block(const std::vector<Bytes>& used, int threads) const;
 
   void send(int to, MpiMessageKind kind, Bytes bytes);

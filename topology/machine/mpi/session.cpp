@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements sessions: starts and ends MPI, compares builds and settings, and finds the topology.
 #include "topology/machine/session.hpp"
+#include "topology/base/text.hpp"
 
 #include <mpi.h>
 #include <unistd.h>

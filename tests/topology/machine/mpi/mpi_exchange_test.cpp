@@ -11,6 +11,7 @@
 
 #include "tests/support/lacks.hpp"
 #include "tests/support/sanitized.hpp"
+#include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/group.hpp"
 #include "topology/members.hpp"
@@ -74,13 +75,14 @@ TEST(MpiExchange, SplitsByColourAndKeyAndSplitsAgain) {
   part->barrier("in the part");
 }
 
+// There are channels for about a thousand. More ranks than cores take long and prove the same.
 TEST(MpiExchange, AThousandSplitsUseUpNothing) {
-  for (int i = 0; i < 1000; ++i) world().duplicate()->barrier("once");
+  const int splits = world().size() <= 2 ? 1000 : 50;
+  for (int i = 0; i < splits; ++i) world().duplicate()->barrier("once");
 }
 
 TEST(MpiExchange, ThousandsOfFailuresUseUpNothing) {
-  // More ranks than cores take long, as do errors with sanitizers, and prove the same.
-  const int failures = world().size() <= 2 && !test::sanitized ? 2000 : 50;
+  const int failures = world().size() <= 2 && !test::sanitized ? 2000 : 50;  // errors take long with sanitizers
   for (int i = 0; i < failures; ++i) {
     const auto failing = world().duplicate();
     failing->fail("a test");
@@ -161,9 +163,10 @@ Dinner dinner_without(const std::set<int>& absent, WaitLimits wait_limits, Durat
   }
 }
 
-// Every rank in turn does not come; all others must name exactly it.
+// The first, the second, and the last rank in turn do not come; all others must name exactly it.
 TEST(MpiExchangeFailure, WhoIsMissingIsNamedByAllWhoeverItIs) {
-  for (int absent = 0; absent < world().size() && world().size() > 1; ++absent) {
+  if (world().size() == 1) return;
+  for (const int absent : std::set{0, 1, world().size() - 1}) {
     const Dinner dinner = dinner_without({absent}, {100ms, 400ms});
     if (world().rank() != absent) {
       EXPECT_NE(dinner.end.find("LOCKSTEP-E014"), std::string::npos) << dinner.end;
@@ -187,7 +190,7 @@ TEST_F(MpiExchangeThree, SeveralMissingAreAllNamed) {
 
 TEST_F(MpiExchangeThree, ALateOneIsNoFailure) {
   const auto meeting = world().duplicate();
-  if (world().rank() == 1) std::this_thread::sleep_for(600ms);
+  if (world().rank() == 1) std::this_thread::sleep_for(300ms);
   EXPECT_NO_THROW(meeting->all_gather("dinner", {}, {100ms, 20s}));
   EXPECT_NO_THROW(meeting->barrier("and the next one works"));
 }
@@ -197,10 +200,10 @@ TEST_F(MpiExchangeThree, ThoseWhoComeLateAreNotAccused) {
   if (world().size() < 4) GTEST_SKIP() << test::lacks("needs 4 ranks");
   const auto meeting = world().duplicate();
   const int last = world().size() - 1;
-  if (world().rank() == 0) std::this_thread::sleep_for(900ms);
-  if (world().rank() == last - 1) std::this_thread::sleep_for(1100ms);
+  if (world().rank() == 0) std::this_thread::sleep_for(500ms);
+  if (world().rank() == last - 1) std::this_thread::sleep_for(700ms);
   if (world().rank() != last) {
-    const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 3s}); });
+    const std::string end = ending([&] { meeting->all_gather("dinner", {}, {100ms, 2s}); });
     EXPECT_NE(end.find(text(": ", missing({last}))), std::string::npos) << end;
   }
   world().barrier("after dinner");
@@ -271,7 +274,7 @@ TEST(MpiTopology, IsTheSameOnAllRanksAndTrue) {
   ::gethostname(host.data(), host.size() - 1);
   std::set<std::string> hosts;
   for (const Bytes& bytes : world().all_gather("hosts", to_bytes(host.data()))) hosts.insert(to_string(bytes));
-  EXPECT_EQ(topology.node_count(), static_cast<int>(hosts.size())) << "every host of the tests has its own /dev/shm";
+  EXPECT_EQ(topology.node_count(), static_cast<int>(hosts.size())) << "every host of the tests has its own processes";
   EXPECT_EQ(topology.node(topology.member(session().rank()).node).host, host.data());
   EXPECT_EQ(topology.member(session().rank()).process, static_cast<int>(::getpid()));
   EXPECT_TRUE(world_group(topology, session().rank()).contains_me());

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes a run for other programs: CSV for spreadsheets and data frames, JUnit XML for continuous integration. Both
-// lose something; JSON (run_json.hpp) does not, and only JSON is read again.
+// Writes a run as JUnit XML for continuous integration. It loses something; JSON (run_json.hpp) does not.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +9,6 @@
 #include "bench/row.hpp"
 
 namespace lockstep::bench {
-
-// Returns CSV in long form: a line for each row's own time and one for each of its baselines. The column "candidate"
-// distinguishes them; unknown values are empty. Quoting follows RFC 4180, but lines end with a line feed alone.
-std::string to_csv(const BenchRun& run);
 
 // Names a row of the run that is slower than the gate allows.
 struct GateFailure {

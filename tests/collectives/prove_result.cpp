@@ -2,7 +2,7 @@
 // Judges the results: after all rounds each member must hold exactly the contributions that the collective promises.
 #include <algorithm>
 
-#include "collectives/prover.hpp"
+#include "tests/collectives/prover.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::symbols {

@@ -6,8 +6,8 @@
 #include <deque>
 #include <optional>
 
-#include "collectives/prove.hpp"
-#include "collectives/symbols.hpp"
+#include "tests/collectives/prove.hpp"
+#include "tests/collectives/symbols.hpp"
 
 namespace lockstep::symbols {
 

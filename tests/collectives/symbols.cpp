@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stores expressions as trees with sets of members, and memory as ranges that merge when their values are equal.
-#include "collectives/symbols.hpp"
+#include "tests/collectives/symbols.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/prover.hpp"
+#include "tests/collectives/prover.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::symbols {

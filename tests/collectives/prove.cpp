@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Executes the schedules: posts each member's rounds, matches sends with receives, and does the local steps.
-#include "collectives/prove.hpp"
+#include "tests/collectives/prove.hpp"
 
 #include <algorithm>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/prover.hpp"
+#include "tests/collectives/prover.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
