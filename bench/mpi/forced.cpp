@@ -51,7 +51,7 @@ std::string_view mpi_name(Collective collective) {
       return "scatterv";
     case all_to_all_v:
       return "alltoallv";
-    case exchange:
+    case sendrecv:
     case split:
     case allocate:
       break;

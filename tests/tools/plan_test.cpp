@@ -118,7 +118,7 @@ TEST(PlanText, ShowsTheWireFormatBetweenNodes) {
 TEST(PlanText, EveryCollectiveHasAnAnswerWhoseLinesFitThePage) {
   for (int i = 0; i < collective_count; ++i) {
     const auto collective = static_cast<Collective>(i);
-    if (collective == Collective::exchange) continue;
+    if (collective == Collective::sendrecv) continue;
     const std::string name(to_string(collective));
     const std::string all = printed({name, "-s", "2 x node(core:4 pu:1)", "--schedule"});
     for (const std::string& line : split(all, '\n')) {
