@@ -46,7 +46,7 @@ Row row(std::uint64_t bytes, double median, int launch, double reach = 0.01) {
           .launch = launch};
 }
 
-BenchRun run(std::vector<Row> rows) {
+BenchRun run_of_rows(std::vector<Row> rows) {
   BenchRun made;
   made.version = "0.4.0";
   made.commit = "1a2b3c";
@@ -60,7 +60,8 @@ BenchRun run(std::vector<Row> rows) {
 
 // One size, three launches that differ by about one percent.
 BenchRun simple_run(double median, double reach = 0.01) {
-  return run({row(1024, median * 0.99, 1, reach), row(1024, median, 2, reach), row(1024, median * 1.01, 3, reach)});
+  return run_of_rows(
+      {row(1024, median * 0.99, 1, reach), row(1024, median, 2, reach), row(1024, median * 1.01, 3, reach)});
 }
 
 Verdict only_verdict(const Comparison& comparison) {
@@ -133,7 +134,7 @@ TEST(CompareRefuses, NoCommonRow) {
   change_all([](Row& one) { one.root = 0; });
   change_all([](Row& one) { one.in_place = true; });
   change_all([](Row& one) { one.cold = true; });
-  EXPECT_EQ(compare(run({}), run({})).verdict, Verdict::inconclusive);
+  EXPECT_EQ(compare(run_of_rows({}), run_of_rows({})).verdict, Verdict::inconclusive);
 }
 
 TEST(CompareRefuses, RowsThatProveNothing) {
@@ -155,8 +156,8 @@ TEST(CompareRefuses, OneLaunchUnlessForced) {
   EXPECT_EQ(earlier,
             "no row has a verdict, the first because the earlier run has one launch only, so how much "
             "launches differ is not known");
-  const BenchRun a = run({row(1024, 100, 1)});
-  const BenchRun b = run({row(1024, 120, 1)});
+  const BenchRun a = run_of_rows({row(1024, 100, 1)});
+  const BenchRun b = run_of_rows({row(1024, 120, 1)});
   EXPECT_EQ(compare(a, b).verdict, Verdict::inconclusive);
   EXPECT_EQ(compare(a, b, {.force = true}).verdict, Verdict::slower);
   // Force is for launches only.
@@ -185,8 +186,8 @@ TEST(Compare, IsSlowerOnlyWithTheWholeIntervalBeyondTheTolerance) {
 TEST(Compare, RatioByHand) {
   // Of each launch the standard error is log(1.01) * 2 / (2 * 1.96), of the mean of three by the root of three less;
   // four degrees of freedom, t is 2.7764.
-  const BenchRun a = run({row(8, 100, 1), row(8, 100, 2), row(8, 100, 3)});
-  const BenchRun b = run({row(8, 80, 1), row(8, 80, 2), row(8, 80, 3)});
+  const BenchRun a = run_of_rows({row(8, 100, 1), row(8, 100, 2), row(8, 100, 3)});
+  const BenchRun b = run_of_rows({row(8, 80, 1), row(8, 80, 2), row(8, 80, 3)});
   const ComparedRow within = compare(a, b).rows.at(0);
   EXPECT_NEAR(within.a_us, 100, 1e-9);
   EXPECT_NEAR(within.b_us, 80, 1e-9);
@@ -198,7 +199,7 @@ TEST(Compare, RatioByHand) {
   EXPECT_NEAR(within.p_value, student_p(std::log(1.25 / 1.05) / error, 4), 1e-12);
   EXPECT_EQ(compare(a, b, {.tolerance = 0.26}).rows.at(0).p_value, 1);
   // One side with a spread between launches of 10 %: that is the larger variance, with two degrees of freedom.
-  const BenchRun spread = run({row(8, 100 / 1.1, 1), row(8, 100, 2), row(8, 110, 3)});
+  const BenchRun spread = run_of_rows({row(8, 100 / 1.1, 1), row(8, 100, 2), row(8, 110, 3)});
   const ComparedRow between = compare(spread, b).rows.at(0);
   EXPECT_NEAR(between.ratio, 1.25, 1e-9);
   const double larger = std::hypot(std::log(1.1) / std::sqrt(3), error / std::numbers::sqrt2);
@@ -206,7 +207,8 @@ TEST(Compare, RatioByHand) {
 }
 
 TEST(Compare, OneForcedLaunchByHand) {
-  const ComparedRow compared = compare(run({row(8, 100, 1)}), run({row(8, 80, 1)}), {.force = true}).rows.at(0);
+  const ComparedRow compared =
+      compare(run_of_rows({row(8, 100, 1)}), run_of_rows({row(8, 80, 1)}), {.force = true}).rows.at(0);
   // 198 degrees of freedom.
   const double error = std::log(1.01) / 1.959964 * std::numbers::sqrt2;
   EXPECT_NEAR(std::log(compared.ci.high / 1.25), 1.972017 * error, 1e-6);
@@ -214,7 +216,7 @@ TEST(Compare, OneForcedLaunchByHand) {
 
 TEST(Compare, TimesWithoutAnySpreadAreTold) {
   const auto exact = [](double median) {
-    return run({row(8, median, 1, 0), row(8, median, 2, 0), row(8, median, 3, 0)});
+    return run_of_rows({row(8, median, 1, 0), row(8, median, 2, 0), row(8, median, 3, 0)});
   };
   EXPECT_EQ(compare(exact(100), exact(110)).verdict, Verdict::slower);
   EXPECT_EQ(compare(exact(100), exact(104)).verdict, Verdict::same);
@@ -227,7 +229,7 @@ BenchRun random_run(std::uint64_t sizes, std::mt19937_64& bits) {
     for (int i = 0; i < 12; ++i) sum += static_cast<double>(bits() >> 11) * 0x1p-53;
     return sum;
   };
-  BenchRun made = run({});
+  BenchRun made = run_of_rows({});
   for (std::uint64_t bytes = 1; bytes <= sizes; ++bytes) {
     for (int launch = 1; launch <= 3; ++launch) {
       made.rows.push_back(row(bytes, 100 * std::exp(0.02 * normal() + 0.01 * normal()), launch, 0.0198));
@@ -264,8 +266,8 @@ TEST(Compare, ChanceGivesNoVerdictAmongFortyRows) {
 
 TEST(Compare, FindsTheOneSlowRowAmongForty) {
   std::mt19937_64 bits(2);
-  BenchRun a = run({});
-  BenchRun b = run({});
+  BenchRun a = run_of_rows({});
+  BenchRun b = run_of_rows({});
   for (std::uint64_t bytes = 1; bytes <= 40; ++bytes) {
     for (int launch = 1; launch <= 3; ++launch) {
       const double luck = 1 + 0.002 * static_cast<double>(bits() % 5);
@@ -299,8 +301,8 @@ TEST(Compare, ARowWithoutAVerdictIsNotPassedOver) {
 }
 
 TEST(CompareText, IsForPeople) {
-  BenchRun a = run({});
-  BenchRun b = run({});
+  BenchRun a = run_of_rows({});
+  BenchRun b = run_of_rows({});
   for (int launch = 1; launch <= 3; ++launch) {
     a.rows.push_back(row(64 << 20, 18210, launch));
     b.rows.push_back(row(64 << 20, 22762.5, launch));
@@ -349,7 +351,7 @@ TEST(CompareText, EndsWithTheNextStep) {
   EXPECT_EQ(last_line(100, 100, 0.5),
             "verdict: cannot tell: 1 of 1 row, none of the others slower by more than 5 %. "
             "Measure these with more samples or launches, or allow a larger tolerance.\n");
-  EXPECT_TRUE(to_text(compare(run({}), run({})))
+  EXPECT_TRUE(to_text(compare(run_of_rows({}), run_of_rows({})))
                   .ends_with("verdict: inconclusive: the runs have no row in common. Measure both with the same "
                              "collectives, sizes and "
                              "types.\n"));

@@ -22,9 +22,9 @@ namespace lockstep::bench {
 namespace {
 
 using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
-using Json = nlohmann::ordered_json;
-using test::holds;
-using test::refusal;
+
+using lockstep::test::holds;
+using lockstep::test::refusal;
 
 std::string example() {
   const std::ifstream file(std::string(SOURCE_ROOT) + "/docs/bench-json.md");
@@ -42,9 +42,9 @@ std::string refused(const std::string& json) {
 }
 
 // The example with one change, refused.
-std::string damaged(std::string_view path, const Json& value) {
-  Json json = Json::parse(example());
-  json.at(Json::json_pointer(std::string(path))) = value;
+std::string damaged(std::string_view path, const nlohmann::ordered_json& value) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
+  json.at(nlohmann::ordered_json::json_pointer(std::string(path))) = value;
   return refused(json.dump());
 }
 
@@ -100,7 +100,7 @@ TEST(BenchJson, BytesThatAreNoUtf8DoNotSpoilTheFile) {
   run.rows.resize(1);
   run.rows[0].algorithm = "\xed\xa0\x80";
   const std::string json = to_json(run);
-  EXPECT_TRUE(Json::accept(json));
+  EXPECT_TRUE(nlohmann::ordered_json::accept(json));
   EXPECT_TRUE(holds(json, "a\xef\xbf\xbd"));
   EXPECT_EQ(to_json(parse_run(json, "x")), json);
 }
@@ -119,7 +119,7 @@ TEST(BenchJson, CutOffAnywhereItIsAnError) {
 
 TEST(BenchJson, AnyByteChangedIsReadOrAnError) {
   const std::string whole = example();
-  const std::size_t step = test::sanitized ? 7 : 1;
+  const std::size_t step = lockstep::test::sanitized ? 7 : 1;
   std::size_t refusals = 0;
   for (std::size_t i = 0; i < whole.size(); i += step) {
     for (const char other : {'\0', '"', '9', '-'}) {
@@ -160,8 +160,9 @@ TEST(BenchJson, OtherSchemasAreRefused) {
 }
 
 // Calls with each place of a field, as a path and as a pointer.
-void each_field(const Json& json, const std::string& path, const Json::json_pointer& pointer,
-                const std::function<void(const std::string&, const Json::json_pointer&)>& call) {
+void each_field(const nlohmann::ordered_json& json, const std::string& path,
+                const nlohmann::ordered_json::json_pointer& pointer,
+                const std::function<void(const std::string&, const nlohmann::ordered_json::json_pointer&)>& call) {
   if (json.is_object()) {
     for (const auto& [name, value] : json.items()) {
       const std::string here = path.empty() ? name : text(path, '.', name);
@@ -174,30 +175,34 @@ void each_field(const Json& json, const std::string& path, const Json::json_poin
 }
 
 TEST(BenchJson, EachMissingFieldIsNamedWithItsPlace) {
-  const Json whole = Json::parse(example());
+  const nlohmann::ordered_json whole = nlohmann::ordered_json::parse(example());
   int count = 0;
-  each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
-    if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent") ||
-        path.ends_with(".rounds") || path.ends_with(".sent_bytes") || path.ends_with(".in_stream"))
-      return;
-    Json less = whole;
-    less.at(pointer.parent_pointer()).erase(pointer.back());
-    EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
-    ++count;
-  });
+  each_field(whole, "", nlohmann::ordered_json::json_pointer(),
+             [&](const std::string& path, const nlohmann::ordered_json::json_pointer& pointer) {
+               if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent") ||
+                   path.ends_with(".rounds") || path.ends_with(".sent_bytes") || path.ends_with(".in_stream"))
+                 return;
+               nlohmann::ordered_json less = whole;
+               less.at(pointer.parent_pointer()).erase(pointer.back());
+               EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
+               ++count;
+             });
   EXPECT_GT(count, 100);
 }
 
 TEST(BenchJson, EachFieldOfAWrongTypeIsNamedWithItsPlace) {
-  const Json whole = Json::parse(example());
-  each_field(whole, "", Json::json_pointer(), [&](const std::string& path, const Json::json_pointer& pointer) {
-    if (path.ends_with(".percent")) return;
-    for (const Json& wrong : {Json::array({Json::array()}), Json{{"no", "such"}}}) {
-      Json other = whole;
-      other.at(pointer) = wrong;
-      EXPECT_TRUE(holds(refused(other.dump()), text("a.json: ", path))) << path;
-    }
-  });
+  const nlohmann::ordered_json whole = nlohmann::ordered_json::parse(example());
+  each_field(
+      whole, "", nlohmann::ordered_json::json_pointer(),
+      [&](const std::string& path, const nlohmann::ordered_json::json_pointer& pointer) {
+        if (path.ends_with(".percent")) return;
+        for (const nlohmann::ordered_json& wrong : {nlohmann::ordered_json::array({nlohmann::ordered_json::array()}),
+                                                    nlohmann::ordered_json{{"no", "such"}}}) {
+          nlohmann::ordered_json other = whole;
+          other.at(pointer) = wrong;
+          EXPECT_TRUE(holds(refused(other.dump()), text("a.json: ", path))) << path;
+        }
+      });
 }
 
 TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
@@ -228,7 +233,7 @@ TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
 }
 
 TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
-  Json json = Json::parse(example());
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
   json["later"] = {1, 2};
   json["rows"][0]["later"] = "x";
   json["rows"][0]["time_us"]["p999"] = 1;
@@ -237,7 +242,7 @@ TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
 }
 
 TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
-  Json json = Json::parse(example());
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
   for (const char* later : {"topology", "hosts", "links"}) json.erase(later);
   const Whole run = parse_run(json.dump(), "x");
   EXPECT_EQ(run.rows.size(), 2U);
@@ -245,7 +250,7 @@ TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
 }
 
 TEST(BenchJson, ReadsWholeNumbersWrittenAsDecimals) {
-  Json json = Json::parse(example());
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
   json["seed"] = 42.0;
   json["ranks"] = 4.0;
   json["rows"][0]["time_us"]["median"] = 18210;

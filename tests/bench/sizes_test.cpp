@@ -14,8 +14,8 @@ namespace lockstep::bench {
 namespace {
 
 using Sizes = std::vector<std::uint64_t>;
-using test::holds;
-using test::refusal;
+using lockstep::test::holds;
+using lockstep::test::refusal;
 
 TEST(BenchSizes, UnitsArePowersOf1024OrOf1000) {
   EXPECT_EQ(parse_size("0"), 0U);

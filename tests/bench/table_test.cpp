@@ -18,7 +18,7 @@ Baseline baseline(const std::string& name, const std::string& algorithm, double 
   return all;
 }
 
-Row row(std::uint64_t bytes, double us) {
+Row table_row(std::uint64_t bytes, double us) {
   Row all;
   all.collective = "all_reduce";
   all.bytes = bytes;
@@ -46,11 +46,11 @@ bench::BenchRun run_of_three() {
   run.machine = {{"cpu", "2 x Some Processor 9000"}, {"mpi", "Open MPI 4.1.4 (coll tuned)"}, {"kernel", "6.1.0"}};
   run.settings = {{"mpi", "as it comes"}};
   run.limits = {{"copy GB/s", "11.2"}};
-  Row small = row(8, 0.05);
+  Row small = table_row(8, 0.05);
   small.limit = Limit{0.02, "lat"};
   small.baselines = {baseline("mpi:best", "tuned:ring", 0.051, {1.02, {0.97, 1.06}, 40})};
   small.check.same = true;
-  Row middle = row(67108864, 18210);
+  Row middle = table_row(67108864, 18210);
   middle.algorithm = "hierarchical_doubling";
   middle.limit = Limit{16570, "mem"};
   middle.baselines = {baseline("mpi:best", "", 33900, {1.86, {1.83, 1.89}, 40}),
@@ -58,7 +58,7 @@ bench::BenchRun run_of_three() {
   middle.noise = {12.5, 340, 2500, true};
   middle.slowest_rank = 3;
   middle.slowest_percent = 3.14;
-  Row large = row(100000000000, 600e6);
+  Row large = table_row(100000000000, 600e6);
   large.collective = "reduce";
   large.root = 2;
   large.in_place = true;
@@ -105,7 +105,7 @@ TEST(BenchTable, PageOfThreeRows) {
 
 // What a GPU's clock says stands below its row, as a comment.
 TEST(BenchTable, TimesOfAStreamStandBelow) {
-  Row all = row(67108864, 500);
+  Row all = table_row(67108864, 500);
   all.algorithm = "nccl";
   all.in_stream = StreamTiming{.operations = 20,
                                .time = {10, 400, {396, 404}, 400, 400, 400, 400, 400, 0},
@@ -134,7 +134,7 @@ TEST(BenchTable, ColumnsStandFromTheSmallestToTheLargest) {
   const std::string heads = split(head, '\n').at(split(head, '\n').size() - 2);
   for (const std::uint64_t bytes : {8ULL, 1000ULL, 67108864ULL, 100000000000ULL}) {
     for (const double us : {0.05, 9.9996, 999.996, 18210.0, 99999.96, 600e6, 3.6e9}) {
-      Row each = row(bytes, us);
+      Row each = table_row(bytes, us);
       each.baselines = {baseline("mpi", "", us * 7, {7, {6.5, 1234.5}, 40}),
                         baseline("memcpy", "", us, {1, {1, 1}, 9})};
       const std::vector<std::string> lines = split(line(each, &each), '\n');
@@ -157,13 +157,13 @@ std::vector<std::string> cells(const std::string& line) {
 }
 
 TEST(BenchTable, CallsWithoutAnOperationSayNone) {
-  Row each = row(4096, 12.5);
+  Row each = table_row(4096, 12.5);
   each.op = "";
   EXPECT_EQ(cells(line(each, &each)).at(3), "none");
 }
 
 TEST(BenchTable, WideCellsTakeFromTheBlanksAfterThem) {
-  Row each = row(4096, 12.5);
+  Row each = table_row(4096, 12.5);
   const std::size_t usual = line(each, &each).find('|');
   each.type = "located_f32";
   each.op = "max";
@@ -173,7 +173,7 @@ TEST(BenchTable, WideCellsTakeFromTheBlanksAfterThem) {
 }
 
 TEST(BenchTable, ShowsADashForUnknownNumbers) {
-  Row each = row(8, NAN);
+  Row each = table_row(8, NAN);
   each.algbw = INFINITY;
   each.busbw = NAN;
   const auto all = cells(line(each, &each));
@@ -184,7 +184,7 @@ TEST(BenchTable, ShowsADashForUnknownNumbers) {
 }
 
 TEST(BenchTable, AnEqualSignWhereTheIntervalHoldsOne) {
-  Row each = row(8, 1);
+  Row each = table_row(8, 1);
   const auto ratio = [&](const Interval& ci) {
     each.baselines = {baseline("mpi", "", 1, {1.1, ci, 9})};
     return cells(line(each, &each)).at(14);
@@ -241,7 +241,7 @@ TEST(BenchTable, FooterNamesTheNextCommand) {
 TEST(BenchTable, FooterNamesTheRankThatIsSlowestMostOften) {
   bench::BenchRun run;
   for (const int rank : {2, 7, 5, 7}) {
-    run.rows.push_back(row(8, 1));
+    run.rows.push_back(table_row(8, 1));
     run.rows.back().slowest_rank = rank;
     run.rows.back().slowest_percent = 12.0 - rank;
   }
@@ -249,7 +249,7 @@ TEST(BenchTable, FooterNamesTheRankThatIsSlowestMostOften) {
 }
 
 TEST(BenchTable, RatiosThatTheMediansContradictAreUnsteady) {
-  Row one = row(8, 10);
+  Row one = table_row(8, 10);
   one.baselines = {baseline("mpi", "", 15, {4.5, {2, 5}, 12})};
   EXPECT_NE(line(one, nullptr).find("unsteady: the medians' own ratio is 1.50"), std::string::npos)
       << line(one, nullptr);
@@ -258,7 +258,7 @@ TEST(BenchTable, RatiosThatTheMediansContradictAreUnsteady) {
 }
 
 TEST(BenchTable, OneSampleHasNoInterval) {
-  Row one = row(8, 10);
+  Row one = table_row(8, 10);
   one.time.n = 1;
   one.time.ci = {10, 10};
   EXPECT_EQ(line(one, nullptr).find(" 0.0 "), std::string::npos) << line(one, nullptr);
@@ -266,7 +266,7 @@ TEST(BenchTable, OneSampleHasNoInterval) {
 
 TEST(BenchTable, ResultsThatNobodyLookedAtAreNotCalledRight) {
   bench::BenchRun run;
-  run.rows = {row(8, 1)};
+  run.rows = {table_row(8, 1)};
   run.rows[0].check.hash.clear();
   EXPECT_TRUE(line(run.rows[0], nullptr).ends_with("|       -    -     -\n")) << line(run.rows[0], nullptr);
   EXPECT_EQ(footer(run).substr(0, 27), "# 1 row, results not checke");

@@ -260,8 +260,8 @@ class Names(unittest.TestCase):
 
 # Interfaces, whose functions are mostly one line: collectives, a variable's and a topology's verbs, drivers.
 LARGE_INTERFACES = set("""
-    Blocks Collectives Communicator CudaBackend DeviceBackend DevicePath Engine Extended ForwardingTransport Functions GpuPath NcclInterface NcclLibrary
-    NoDevicePath ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
+    Blocks Collectives Communicator CudaBackend DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
+    ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
     """.split())
 
 
