@@ -22,7 +22,7 @@ namespace lockstep::bench {
 namespace {
 
 using Whole = bench::BenchRun;  // GoogleTest has a Run of its own
-
+using RunJson = nlohmann::ordered_json;
 using lockstep::test::holds;
 using lockstep::test::refusal;
 
@@ -42,9 +42,9 @@ std::string refused(const std::string& json) {
 }
 
 // The example with one change, refused.
-std::string damaged(std::string_view path, const nlohmann::ordered_json& value) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
-  json.at(nlohmann::ordered_json::json_pointer(std::string(path))) = value;
+std::string damaged(std::string_view path, const RunJson& value) {
+  RunJson json = RunJson::parse(example());
+  json.at(RunJson::json_pointer(std::string(path))) = value;
   return refused(json.dump());
 }
 
@@ -100,7 +100,7 @@ TEST(BenchJson, BytesThatAreNoUtf8DoNotSpoilTheFile) {
   run.rows.resize(1);
   run.rows[0].algorithm = "\xed\xa0\x80";
   const std::string json = to_json(run);
-  EXPECT_TRUE(nlohmann::ordered_json::accept(json));
+  EXPECT_TRUE(RunJson::accept(json));
   EXPECT_TRUE(holds(json, "a\xef\xbf\xbd"));
   EXPECT_EQ(to_json(parse_run(json, "x")), json);
 }
@@ -160,9 +160,8 @@ TEST(BenchJson, OtherSchemasAreRefused) {
 }
 
 // Calls with each place of a field, as a path and as a pointer.
-void each_field(const nlohmann::ordered_json& json, const std::string& path,
-                const nlohmann::ordered_json::json_pointer& pointer,
-                const std::function<void(const std::string&, const nlohmann::ordered_json::json_pointer&)>& call) {
+void each_field(const RunJson& json, const std::string& path, const RunJson::json_pointer& pointer,
+                const std::function<void(const std::string&, const RunJson::json_pointer&)>& call) {
   if (json.is_object()) {
     for (const auto& [name, value] : json.items()) {
       const std::string here = path.empty() ? name : text(path, '.', name);
@@ -175,34 +174,30 @@ void each_field(const nlohmann::ordered_json& json, const std::string& path,
 }
 
 TEST(BenchJson, EachMissingFieldIsNamedWithItsPlace) {
-  const nlohmann::ordered_json whole = nlohmann::ordered_json::parse(example());
+  const RunJson whole = RunJson::parse(example());
   int count = 0;
-  each_field(whole, "", nlohmann::ordered_json::json_pointer(),
-             [&](const std::string& path, const nlohmann::ordered_json::json_pointer& pointer) {
-               if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent") ||
-                   path.ends_with(".rounds") || path.ends_with(".sent_bytes") || path.ends_with(".in_stream"))
-                 return;
-               nlohmann::ordered_json less = whole;
-               less.at(pointer.parent_pointer()).erase(pointer.back());
-               EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
-               ++count;
-             });
+  each_field(whole, "", RunJson::json_pointer(), [&](const std::string& path, const RunJson::json_pointer& pointer) {
+    if (path == "schema" || path == "topology" || path == "links" || path.ends_with(".percent") ||
+        path.ends_with(".rounds") || path.ends_with(".sent_bytes") || path.ends_with(".in_stream"))
+      return;
+    RunJson less = whole;
+    less.at(pointer.parent_pointer()).erase(pointer.back());
+    EXPECT_TRUE(holds(refused(less.dump()), text("a.json: ", path, " is missing"))) << path;
+    ++count;
+  });
   EXPECT_GT(count, 100);
 }
 
 TEST(BenchJson, EachFieldOfAWrongTypeIsNamedWithItsPlace) {
-  const nlohmann::ordered_json whole = nlohmann::ordered_json::parse(example());
-  each_field(
-      whole, "", nlohmann::ordered_json::json_pointer(),
-      [&](const std::string& path, const nlohmann::ordered_json::json_pointer& pointer) {
-        if (path.ends_with(".percent")) return;
-        for (const nlohmann::ordered_json& wrong : {nlohmann::ordered_json::array({nlohmann::ordered_json::array()}),
-                                                    nlohmann::ordered_json{{"no", "such"}}}) {
-          nlohmann::ordered_json other = whole;
-          other.at(pointer) = wrong;
-          EXPECT_TRUE(holds(refused(other.dump()), text("a.json: ", path))) << path;
-        }
-      });
+  const RunJson whole = RunJson::parse(example());
+  each_field(whole, "", RunJson::json_pointer(), [&](const std::string& path, const RunJson::json_pointer& pointer) {
+    if (path.ends_with(".percent")) return;
+    for (const RunJson& wrong : {RunJson::array({RunJson::array()}), RunJson{{"no", "such"}}}) {
+      RunJson other = whole;
+      other.at(pointer) = wrong;
+      EXPECT_TRUE(holds(refused(other.dump()), text("a.json: ", path))) << path;
+    }
+  });
 }
 
 TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
@@ -233,7 +228,7 @@ TEST(BenchJson, WrongValuesAreRefusedInPlainWords) {
 }
 
 TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
+  RunJson json = RunJson::parse(example());
   json["later"] = {1, 2};
   json["rows"][0]["later"] = "x";
   json["rows"][0]["time_us"]["p999"] = 1;
@@ -242,7 +237,7 @@ TEST(BenchJson, FieldsOfLaterVersionsArePassedOver) {
 }
 
 TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
+  RunJson json = RunJson::parse(example());
   for (const char* later : {"topology", "hosts", "links"}) json.erase(later);
   const Whole run = parse_run(json.dump(), "x");
   EXPECT_EQ(run.rows.size(), 2U);
@@ -250,7 +245,7 @@ TEST(BenchJson, FilesFromBeforeThereWereLinksAreRead) {
 }
 
 TEST(BenchJson, ReadsWholeNumbersWrittenAsDecimals) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(example());
+  RunJson json = RunJson::parse(example());
   json["seed"] = 42.0;
   json["ranks"] = 4.0;
   json["rows"][0]["time_us"]["median"] = 18210;
