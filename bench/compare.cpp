@@ -226,10 +226,10 @@ ComparisonCells cells_of(const ComparedRow& row) {
   const std::string reason = row.refusal ? ": " + row.refusal->reason : "";
   return {compared_title(row.key),
           format_bytes(row.key.bytes),
-          number_text::fixed(row.a_us, 2),
-          number_text::fixed(row.b_us, 2),
-          number_text::fixed(row.ratio, 3),
-          text("[", number_text::fixed(row.ci.low, 3), ", ", number_text::fixed(row.ci.high, 3), "]"),
+          with_decimals(row.a_us, 2),
+          with_decimals(row.b_us, 2),
+          with_decimals(row.ratio, 3),
+          text("[", with_decimals(row.ci.low, 3), ", ", with_decimals(row.ci.high, 3), "]"),
           text(word_of(row.verdict), reason)};
 }
 
@@ -259,7 +259,7 @@ std::string worst_of(const Comparison& comparison) {
     if (row.verdict == Verdict::slower && (worst == nullptr || row.ratio < worst->ratio)) worst = &row;
   }
   if (worst == nullptr) return "";
-  const auto percent = [](double ratio) { return number_text::fixed(100 * (1 / ratio - 1), 1); };
+  const auto percent = [](double ratio) { return with_decimals(100 * (1 / ratio - 1), 1); };
   return text(compared_title(worst->key), " of ", format_bytes(worst->key.bytes), " takes ", percent(worst->ratio),
               " % more time [", percent(worst->ci.high), ", ", percent(worst->ci.low), "]");
 }

@@ -83,7 +83,7 @@ std::string size_word(std::uint64_t bytes) {
 }
 
 std::string coordinate(double value) {
-  std::string all = fixed(value, 1);
+  std::string all = with_decimals(value, 1);
   if (all.ends_with(".0")) all.resize(all.size() - 2);
   return all == "-0" ? "0" : all;
 }

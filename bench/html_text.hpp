@@ -16,7 +16,6 @@ namespace lockstep::bench::html {
 std::string escaped(std::string_view words);
 
 using number_text::counted;
-using number_text::fixed;
 using number_text::number;
 using number_text::percent;
 using number_text::ratio;

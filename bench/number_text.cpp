@@ -8,27 +8,25 @@
 
 namespace lockstep::bench::number_text {
 
-std::string fixed(double value, int decimals) { return with_decimals(value, decimals); }
-
 std::string number(double value) {
   if (!std::isfinite(value)) return "-";
   const double size = std::abs(value);
-  return fixed(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
+  return with_decimals(value, size < 10 ? 3 : size < 1000 ? 2 : size < 100000 ? 1 : 0);
 }
 
 std::string ratio(double value) {
   if (!std::isfinite(value)) return "-";
-  return fixed(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
+  return with_decimals(value, value < 0.1 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0);
 }
 
 std::string percent(double value) {
   if (!std::isfinite(value)) return "-";
-  return fixed(value, std::abs(value) < 10 ? 1 : 0);
+  return with_decimals(value, std::abs(value) < 10 ? 1 : 0);
 }
 
 std::string short_number(double value) {
   if (!std::isfinite(value)) return "-";
-  if (std::abs(value) >= 999.5) return fixed(value, 0);
+  if (std::abs(value) >= 999.5) return with_decimals(value, 0);
   return with_digits(value, 3);
 }
 

@@ -8,11 +8,10 @@
 
 namespace lockstep::bench::number_text {
 
-std::string fixed(double value, int decimals);  // at most 80 decimals; with a point in any locale
-std::string number(double value);               // "0.412", "18210.0"; "-" if it is not finite
-std::string ratio(double value);                // "1.86"
-std::string percent(double value);              // "0.8", "91"
-std::string short_number(double value);         // "0.05", "12.3", "1.5": at most three significant digits
+std::string number(double value);        // "0.412", "18210.0"; "-" if it is not finite
+std::string ratio(double value);         // "1.86"
+std::string percent(double value);       // "0.8", "91"
+std::string short_number(double value);  // "0.05", "12.3", "1.5": at most three significant digits
 std::string counted(std::size_t count, std::string_view one);  // "1 row", "2 rows"
 std::string yes_or_no(bool yes);
 

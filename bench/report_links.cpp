@@ -25,7 +25,7 @@ constexpr int most_members = 1 << 20;
 
 // Returns at most four characters, which is the width of a cell.
 std::string cell_number(double value) {
-  return value < 1 ? html::fixed(value, 2) : value < 10 ? html::fixed(value, 1) : html::fixed(value, 0);
+  return value < 1 ? with_decimals(value, 2) : value < 10 ? with_decimals(value, 1) : with_decimals(value, 0);
 }
 
 bool drawable(const PairLink& link) { return link.a >= 0 && link.b > link.a && link.b < most_members; }

@@ -2,8 +2,6 @@
 // Writes a run as test cases. Names of cases stay the same between runs.
 #include "bench/run_junit.hpp"
 
-#include <array>
-#include <charconv>
 #include <cmath>
 
 #include "topology/base/text.hpp"
@@ -61,13 +59,6 @@ std::vector<JunitCase> cases_of(const BenchRun& run, std::span<const GateFailure
   return cases;
 }
 
-std::string seconds(double value) {
-  std::array<char, 400> buffer{};
-  const auto [end, error] =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::fixed, 9);
-  return {buffer.data(), end};
-}
-
 }  // namespace
 
 std::string to_junit(const BenchRun& run, std::span<const GateFailure> failures) {
@@ -76,7 +67,7 @@ std::string to_junit(const BenchRun& run, std::span<const GateFailure> failures)
   std::string lines;
   for (const JunitCase& each : cases) {
     const std::string head = text("    <testcase classname=\"lockstep.bench.", xml(each.group), "\" name=\"",
-                                  xml(each.name), "\" time=\"", seconds(each.seconds), '"');
+                                  xml(each.name), "\" time=\"", with_decimals(each.seconds, 9), '"');
     if (each.problems.empty()) {
       lines += text(head, "/>\n");
       continue;

@@ -24,7 +24,6 @@
 namespace {
 
 using namespace lockstep;
-using bench::number_text::fixed;
 using Clock = std::chrono::steady_clock;
 
 constexpr double most_more = 1.1;
@@ -68,7 +67,8 @@ Quartiles spread_of(std::vector<double> times) {
 }
 
 std::string words(const Quartiles& spread) {
-  return text(fixed(spread.median, 2), " us [", fixed(spread.low, 2), ", ", fixed(spread.high, 2), "]");
+  return text(with_decimals(spread.median, 2), " us [", with_decimals(spread.low, 2), ", ",
+              with_decimals(spread.high, 2), "]");
 }
 
 double microseconds(const std::function<void()>& what) {
@@ -162,7 +162,7 @@ class StrategyBench {
       });
     }
     const double needed = static_cast<double>(strategy_.num_local_replicas()) * number * elements * sizeof(float);
-    say(text("25 variables of 4 MiB, changed by sums: ", fixed((most_memory() - before - needed) / needed, 3),
+    say(text("25 variables of 4 MiB, changed by sums: ", with_decimals((most_memory() - before - needed) / needed, 3),
              " copies of them beyond the one that each replica needs"));
   }
 
@@ -202,12 +202,12 @@ class StrategyBench {
     const auto times = in_turns(15, {through_of(strategy_), bare, in_buckets, through_of(fast_)});
     const double ratio = times[0].median / times[1].median;
     say(text("ResNet-50's gradients through the strategy: ", words(times[0])));
-    say(text("the same as one bare batch:                 ", words(times[1]), ", ratio ", fixed(ratio, 3), ", at most ",
-             most_more));
+    say(text("the same as one bare batch:                 ", words(times[1]), ", ratio ", with_decimals(ratio, 3),
+             ", at most ", most_more));
     say(text("the same in buckets, as they become ready:   ", words(times[2]), ", ratio ",
-             fixed(times[2].median / times[1].median, 3)));
+             with_decimals(times[2].median / times[1].median, 3)));
     say(text("the same through a strategy of Order::fast:  ", words(times[3]), "; the reproducible order takes ",
-             fixed(times[0].median / times[3].median, 3), " times as long, at most ", most_for_order));
+             with_decimals(times[0].median / times[3].median, 3), " times as long, at most ", most_for_order));
     return ratio > most_more ? 3 : 0;
   }
 

@@ -12,7 +12,7 @@ namespace {
 
 std::string two_digits(double value) {
   constexpr double large = 100;
-  return number_text::fixed(value, value < large ? 2 : 0);
+  return with_decimals(value, value < large ? 2 : 0);
 }
 
 std::string bounds_text(const Interval& of) { return text('[', two_digits(of.low), ", ", two_digits(of.high), ']'); }

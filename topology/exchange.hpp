@@ -95,8 +95,7 @@ class Exchange {
   // them goes on before all have the choice.
   virtual std::unique_lock<std::mutex> try_choosing() { return {}; }
   // Sleeps before the next attempt to choose, longer with each one. The time is the same for all members of an
-  // exchange, and differs between exchanges. Throws Error stall if
-  // it has `waited` for longer than the limit.
+  // exchange, and differs between exchanges. Throws Error stall if it has `waited` for longer than the limit.
   void wait_to_choose(unsigned attempt, TimeSpan waited) const;
   // Returns a number that all members of this exchange share, and no other exchange has. The base's 0 is for exchanges
   // that choose no channels.

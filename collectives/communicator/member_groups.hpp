@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups members by nearness. Pure.
+// Groups members by the GPU that they share. Pure.
 #pragma once
 
 #include <cstddef>
@@ -8,10 +8,11 @@
 
 namespace lockstep::detail {
 
-// Divides members into groups of those that are near each other.
+// Divides members into groups, each of those that share a GPU.
 class MemberGroups {
  public:
-  // Takes a number for each member: equal numbers are near each other. Groups are in the order of their first members.
+  // Takes a number for each member: members with equal numbers share one. Groups are in the order of their first
+  // members.
   explicit MemberGroups(std::span<const int> numbers);
 
   // Returns the members of each group.

@@ -99,12 +99,12 @@ void StallDetector::refuse_if_in_another(const Operation& operation) const {
       "and replicas change the same variables in the same order");
 }
 
-// Asks the peers for their state. If `restarts` is true, earlier answers do not count any more.
-void StallDetector::send_queries(Operation& operation, const IndexSet& peers, bool restarts) {
+// Asks the peers for their state. If `drops_answers` is true, it forgets their earlier answers.
+void StallDetector::send_queries(Operation& operation, const IndexSet& peers, bool drops_answers) {
   operation.answers.resize(static_cast<std::size_t>(identity_.size));
   for (const int peer : peers.members()) {
     if (operation.is_message()) sources_.departed.check_peer(operation, peer);
-    if (restarts) operation.answers[static_cast<std::size_t>(peer)].reset();
+    if (drops_answers) operation.answers[static_cast<std::size_t>(peer)].reset();
     if (sources_.departed.has(peer)) continue;
     publisher_.notes().asked(peer);
     transport_.send_control(peer, to_bytes(QueryMessage{operation.is_message() ? 0 : operation.number}));

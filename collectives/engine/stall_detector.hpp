@@ -56,7 +56,7 @@ class StallDetector {
  private:
   Operation& blocker_of(Operation& operation) const;
   void watch_blocker(Operation& operation, Duration limit, Duration now);
-  void send_queries(Operation& operation, const IndexSet& peers, bool restarts);
+  void send_queries(Operation& operation, const IndexSet& peers, bool drops_answers);
   void query_for_reader();
   void refuse_if_in_another(const Operation& operation) const;
   IndexSet direct_peers(const Operation& operation) const;

@@ -6,22 +6,15 @@
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
+#include "tests/runtime/gradients.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
 namespace {
 
-std::vector<GradientSpec> floats(const std::vector<std::size_t>& counts) {
-  std::vector<GradientSpec> all;
-  for (const std::size_t count : counts) all.push_back({text("layer", all.size()), DataType::f32, count});
-  return all;
-}
-
-using Buckets = std::vector<std::vector<int>>;
-
 TEST(Buckets, AreFilledInOrder) {
-  const auto gradients = floats({10, 10, 100, 1, 10});
+  const auto gradients = floats_of({10, 10, 100, 1, 10});
   const std::vector<int> reversed{4, 3, 2, 1, 0};
   EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 100, .first_bytes = 40}), (Buckets{{4}, {3, 2}, {1, 0}}));
   EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 40, .first_bytes = 41}), (Buckets{{4, 3}, {2}, {1}, {0}}));
@@ -32,7 +25,7 @@ TEST(Buckets, AreFilledInOrder) {
 // New communicators often have the addresses of old ones, for some replicas and not for others.
 TEST(GradientReducer, KnowsANewCommunicatorWhereverItIs) {
   MirroredStrategy strategy(4, quick());
-  GradientReducer reducer(strategy, floats({1000, 1000}), {.bytes = 1, .first_bytes = 1});
+  GradientReducer reducer(strategy, floats_of({1000, 1000}), {.bytes = 1, .first_bytes = 1});
   for (int round = 0; round < 50; ++round) {
     const auto sums = strategy.run([&](ReplicaContext& context) {
       std::vector<float> a(1000, 1.F);

@@ -105,9 +105,9 @@ constexpr std::string_view bench_exit_codes =
     "  7  inconclusive: ended early, or disturbed by other work on the machine\n";
 
 // Returns Lockstep's values for words; each word may be "all". It refuses an unknown word.
-template <class Enum, class Name, class Ours, class Allowed>
-std::vector<Enum> named(std::string_view what, const std::vector<std::string>& words, int count, const Name& name,
-                        const Ours& ours, const Allowed& allowed) {
+template <class Enum, class Ours, class Allowed>
+std::vector<Enum> named(std::string_view what, const std::vector<std::string>& words, int count, const Ours& ours,
+                        const Allowed& allowed) {
   std::vector<Enum> all;
   for (const std::string& word : words) {
     if (word.empty()) continue;
@@ -115,11 +115,11 @@ std::vector<Enum> named(std::string_view what, const std::vector<std::string>& w
     bool found = false;
     for (int i = 0; i < count; ++i) {
       const auto each = static_cast<Enum>(i);
-      if (!allowed(each) || (word != "all" && name(each) != known.value_or(word))) continue;
+      if (!allowed(each) || (word != "all" && to_string(each) != known.value_or(word))) continue;
       found = true;
       if (std::ranges::find(all, each) == all.end()) all.push_back(each);
     }
-    if (!found) refuse_name<Enum>(what, word, count, name, allowed);
+    if (!found) refuse_name<Enum>(what, word, count, allowed);
   }
   return all;
 }
@@ -151,15 +151,12 @@ std::vector<Subject> subjects(const ParsedOptions& parsed) {
   const auto listed = [&](std::string_view option, const char* built_in) {
     return split(parsed.value(option).value_or(built_in), ',');
   };
-  const auto collectives = named<Collective>(
-      "collective", words, collective_count, [](Collective each) { return to_string(each); }, our_collective,
-      [](Collective) { return true; });
-  const auto types = named<DataType>(
-      "type", listed("type", "f32"), data_type_count, [](DataType type) { return to_string(type); }, our_type,
-      [](DataType type) { return type < DataType::boolean; });
-  const auto ops = named<ReduceOp>(
-      "operation", listed("op", "sum"), reduce_op_count, [](ReduceOp op) { return to_string(op); }, our_op,
-      [](ReduceOp op) { return op < ReduceOp::premul_sum; });
+  const auto collectives =
+      named<Collective>("collective", words, collective_count, our_collective, [](Collective) { return true; });
+  const auto types = named<DataType>("type", listed("type", "f32"), data_type_count, our_type,
+                                     [](DataType type) { return type < DataType::boolean; });
+  const auto ops = named<ReduceOp>("operation", listed("op", "sum"), reduce_op_count, our_op,
+                                   [](ReduceOp op) { return op < ReduceOp::premul_sum; });
   if (collectives.empty() || types.empty() || ops.empty())
     throw Error(Code::usage, "an empty list of collectives, types or operations", "name one, several or all");
   const auto root = static_cast<int>(parsed.integer("root", 0, 1 << 30, 0));

@@ -6,19 +6,19 @@
 #include <string_view>
 #include <vector>
 
+#include "collectives/spec.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::command {
 
-// Throws Error usage with all allowed names. `name` returns the name of one of `count` values; `allowed` returns true
-// if it may be typed here.
-template <class Enum, class Name, class Allowed>
-[[noreturn]] void refuse_name(std::string_view what, std::string_view typed, int count, const Name& name,
-                              const Allowed& allowed) {
+// Throws Error usage with all allowed names of an Enum with `count` values. `allowed` returns true if a value may be
+// typed here.
+template <class Enum, class Allowed>
+[[noreturn]] void refuse_name(std::string_view what, std::string_view typed, int count, const Allowed& allowed) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) {
-    if (allowed(static_cast<Enum>(i))) names.emplace_back(name(static_cast<Enum>(i)));
+    if (allowed(static_cast<Enum>(i))) names.emplace_back(to_string(static_cast<Enum>(i)));
   }
   const auto suggestion = nearest(typed, names);
   throw Error(Code::usage, text("there is no ", what, " \"", printable(typed), "\""),

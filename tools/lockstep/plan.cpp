@@ -81,11 +81,6 @@ constexpr std::string_view plan_exit_codes =
 
 constexpr int most_planned_members = 65536;
 
-template <class Enum>
-std::string_view written(Enum value) {
-  return to_string(value);
-}
-
 bool is_planned(Collective collective) { return collective != Collective::sendrecv; }
 
 // Returns the only word of the command line as a collective.
@@ -97,7 +92,7 @@ Collective collective_of(const ParsedOptions& parsed) {
   const std::string& name = parsed.words().front();
   const auto collective = parse_collective(name);
   if (!collective || !is_planned(*collective))
-    refuse_name<Collective>("collective", name, collective_count, written<Collective>, is_planned);
+    refuse_name<Collective>("collective", name, collective_count, is_planned);
   return *collective;
 }
 
@@ -123,18 +118,14 @@ void check_plan_options(const ParsedOptions& parsed, Collective collective) {
 
 DataType type_of(const ParsedOptions& parsed) {
   const auto type = parse_data_type(parsed.value("type").value_or("f32"));
-  if (!type)
-    refuse_name<DataType>("type", *parsed.value("type"), data_type_count, written<DataType>,
-                          [](DataType) { return true; });
+  if (!type) refuse_name<DataType>("type", *parsed.value("type"), data_type_count, [](DataType) { return true; });
   return *type;
 }
 
 // Sets the operation and the order of a reduction. Refuses those that the type does not have.
 void add_reduction(Spec& spec, const ParsedOptions& parsed) {
   const auto op = parse_reduce_op(parsed.value("op").value_or("sum"));
-  if (!op)
-    refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, written<ReduceOp>,
-                          [](ReduceOp) { return true; });
+  if (!op) refuse_name<ReduceOp>("operation", *parsed.value("op"), reduce_op_count, [](ReduceOp) { return true; });
   spec.op = *op;
   refuse_if(spec.op == ReduceOp::avg && (spec.collective == Collective::scan || spec.collective == Collective::exscan),
             text("--op avg with ", to_string(spec.collective), ", where ranks combine different numbers of inputs"),

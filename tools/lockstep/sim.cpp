@@ -71,7 +71,7 @@ Scenario scenario_of(const ParsedOptions& parsed) {
   return scenario;
 }
 
-std::string us_text(double us) { return bench::number_text::fixed(us, us < 100 ? 2 : us < 10'000 ? 1 : 0); }
+std::string us_text(double us) { return with_decimals(us, us < 100 ? 2 : us < 10'000 ? 1 : 0); }
 
 // Prints how members ended; those with equal ends share a line. Of equal errors it prints the first text, because the
 // others differ only in times and rounds.

@@ -80,38 +80,28 @@ void say_unseen(const std::vector<status::ProcessSnapshot>& now,
   }
 }
 
-// Removes processes that cannot be read, and prints the reasons. It returns the exit code of the first reason. Throws
-// that Error if no process remains.
-Exit leave_out_unreadable(std::vector<int>& processes) {
-  std::vector<Error> reasons;
-  std::erase_if(processes, [&](int process) {
-    try {
-      look(process);
-      return false;
-    } catch (const Error& error) {
-      reasons.push_back(error);
-      return true;
-    }
-  });
-  if (reasons.empty()) return Exit::success;
-  if (processes.empty()) throw reasons.front();
-  for (const Error& each : reasons) {
-    if (speaks()) std::cerr << text("lockstep: ", each.what(), "\n");
-  }
-  return reasons.front().exit();
-}
-
-// Skips processes that have just ended.
-std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes) {
+// Reads the processes, and adds the errors of those that cannot be read to `reasons`.
+std::vector<status::ProcessSnapshot> look_at_all(const std::vector<int>& processes, std::vector<Error>& reasons) {
   std::vector<status::ProcessSnapshot> all;
   for (const int process : processes) {
     try {
       all.push_back(look(process));
-    } catch (const Error&) {
-      continue;
+    } catch (const Error& error) {
+      reasons.push_back(error);
     }
   }
   return all;
+}
+
+// Prints why named processes are missing, and returns the exit code of the first reason. Throws that Error if no
+// process was read.
+Exit say_missing(const std::vector<Error>& reasons, bool is_any_read) {
+  if (reasons.empty()) return Exit::success;
+  if (!is_any_read) throw reasons.front();
+  for (const Error& each : reasons) {
+    if (speaks()) std::cerr << text("lockstep: ", each.what(), "\n");
+  }
+  return reasons.front().exit();
 }
 
 }  // namespace
@@ -172,10 +162,12 @@ Exit run_stat(const ParsedOptions& parsed) {
     throw Error(Code::usage, "--json and --prometheus are two output formats", "give one of them");
   for (const std::string_view name : {"output", "json"})
     if (const auto file = parsed.value(name)) refuse_unwritable(text("--", name), *file);
-  const Exit exit = are_named ? leave_out_unreadable(processes) : Exit::success;
   if (!are_named) processes = status::processes();
+  std::vector<Error> reasons;
+  const auto seen = look_at_all(processes, reasons);
+  const Exit exit = are_named ? say_missing(reasons, !seen.empty()) : Exit::success;
   if (parsed.has("prometheus")) {
-    const std::string all = prometheus_text(look_at_all(processes));
+    const std::string all = prometheus_text(seen);
     if (!speaks()) return exit;
     if (const auto file = parsed.value("output"))
       write_file(*file, all);
@@ -183,14 +175,14 @@ Exit run_stat(const ParsedOptions& parsed) {
       std::cout << all;
     return exit;
   }
-  const auto complaints = ask_unseen(look_at_all(processes));
+  const auto complaints = ask_unseen(seen);
   if (parsed.has("json")) {
     std::vector<std::string> all;
-    for (const status::ProcessSnapshot& each : look_at_all(processes)) all.push_back(status::to_json(each));
+    for (const status::ProcessSnapshot& each : look_at_all(processes, reasons)) all.push_back(status::to_json(each));
     if (speaks()) write_file(*parsed.value("json"), text("[", join(all, ","), "]\n"));
     return exit;
   }
-  const auto before = look_at_all(processes);
+  const auto before = look_at_all(processes, reasons);
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
   if (!speaks()) return exit;
   std::vector<status::ProcessSnapshot> now;

@@ -41,8 +41,6 @@ bool is_tuned(Collective collective) {
   return collective != Collective::sendrecv && collective != Collective::barrier && !is_unequal(collective);
 }
 
-std::string_view name_of_one(Collective collective) { return to_string(collective); }
-
 // Returns the named collectives, or all with equal counts that have several algorithms.
 std::vector<Collective> collectives(const ParsedOptions& parsed) {
   std::vector<Collective> all;
@@ -50,7 +48,7 @@ std::vector<Collective> collectives(const ParsedOptions& parsed) {
     for (const std::string& word : split(words, ',')) {
       const auto collective = parse_collective(our_collective(word).value_or(word));
       if (!collective || !is_tuned(*collective))
-        refuse_name<Collective>("collective to tune", word, collective_count, name_of_one, is_tuned);
+        refuse_name<Collective>("collective to tune", word, collective_count, is_tuned);
       if (std::ranges::find(all, *collective) == all.end()) all.push_back(*collective);
     }
   }

@@ -17,9 +17,9 @@ std::optional<double> cpu_quota(const std::string& root = "/");
 // several groups, the one that was stopped longest counts.
 double throttled_us(const std::string& root = "/");
 
+inline constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{};
 // Returns the bytes that this process may take before the kernel ends processes for lack of memory. That is the
 // least of the memory available and the rest of each group's limit, or unlimited_bytes if neither is known.
-inline constexpr std::uint64_t unlimited_bytes = ~std::uint64_t{};
 std::uint64_t free_memory_bytes(const std::string& root = "/");
 
 // Parses `cpu.max` of version 2: "250000 100000" is 2.5 cores; "max 100000" is nothing, for no limit.
