@@ -11,6 +11,7 @@
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/extended.hpp"
 #include "runtime/gradient_reducer.hpp"
+#include "runtime/replica_weights.hpp"
 #include "runtime/rpc/rpc.hpp"
 #include "runtime/rpc/task_server.hpp"
 #include "runtime/start.hpp"

@@ -26,6 +26,7 @@ CommunicationOptions CommunicationOptions::merged(const CommunicationOptions& ot
   CommunicationOptions all = *this;
   if (others.bytes_per_pack != 0) all.bytes_per_pack = others.bytes_per_pack;
   if (others.timeout != Duration{}) all.timeout = others.timeout;
+  if (!others.tag.empty()) all.tag = others.tag;
   if (others.implementation != CommunicationImplementation::automatic) all.implementation = others.implementation;
   return all;
 }

@@ -35,6 +35,9 @@ struct CommunicationOptions {
   // Limits how long a collective waits for the other replicas. Zero means LOCKSTEP_TIMEOUT.
   TimeSpan timeout = {};
   CommunicationImplementation implementation = CommunicationImplementation::automatic;
+  // Names the purpose of a call. Replicas that make calls of different tags at once are LOCKSTEP-E016. A strategy's
+  // calls have none by default.
+  std::string tag = {};
 
   bool operator==(const CommunicationOptions&) const = default;
   // Returns these options, except where `others` differ from the defaults: there it takes those.

@@ -128,7 +128,9 @@ void ReplicaGroup::broadcast(const TensorViews& value, int from) {
 
 void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                              const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject) {
-  ReplicaGroup group(strategy, options, origin, subject);
+  detail::CallSubject tagged = subject;
+  if (tagged.tag == 0) tagged.tag = call_tag_of(options.tag);
+  ReplicaGroup group(strategy, options, origin, tagged);
   if (group.size() == 1 || values.empty()) return;  // A single replica's values are already combined.
   if (values.size() == 1)
     reduce_implementation(group, op, values.front());

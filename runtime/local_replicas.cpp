@@ -41,7 +41,7 @@ std::vector<ReplicaThreads::ReplicaFailure> LocalReplicas::run(const ReplicaThre
 }
 
 void LocalReplicas::arrive_and_wait(int local, Origin origin, const void* kind, void* mine,
-                                    const ReplicaBarrier::Completion& completion) {
+                                    const ReplicaBarrier::Completion& completion, bool compares_lines) {
   const auto merged = [&](const std::vector<void*>& brought) {
     const ScopedContext inside(strategy_, nullptr);
     completion(brought);
@@ -49,7 +49,7 @@ void LocalReplicas::arrive_and_wait(int local, Origin origin, const void* kind, 
   if (count() == 1)
     merged({mine});
   else
-    barrier_->arrive_and_wait(local, origin, kind, mine, merged);
+    barrier_->arrive_and_wait(local, origin, kind, mine, merged, compares_lines);
 }
 
 }  // namespace lockstep::detail

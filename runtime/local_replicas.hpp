@@ -46,7 +46,7 @@ class LocalReplicas {
   void count_collective(int local, Origin origin) { progress_->count(local, origin); }
   // Waits for all replicas, as ReplicaBarrier does. `completion` runs in cross-replica context.
   void arrive_and_wait(int local, Origin origin, const void* kind, void* mine,
-                       const ReplicaBarrier::Completion& completion);
+                       const ReplicaBarrier::Completion& completion, bool compares_lines);
   // Ends the wait of replicas that have arrived.
   void cancel(const std::string& why) { barrier_->cancel(why); }
 

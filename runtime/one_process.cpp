@@ -21,10 +21,13 @@ class DefaultStrategy final : public Strategy {
 
  private:
   VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
-  void run_job(const std::function<void(int local)>& job) override {
+  void run_job(const std::function<void(int local)>& job, detail::UndoLog* log) override {
     const detail::ScopedContext inside(*this, &replica(0));
+    detail::UndoLog::Transaction transaction(log, this->log());
     try {
+      const detail::UndoLog::InThread in_thread(log, 0);
       job(0);
+      transaction.commit();
     } catch (...) {
       throw ReplicaError(0, 1, std::current_exception(), true);
     }

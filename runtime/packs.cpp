@@ -127,6 +127,8 @@ ScopedCallSubject::ScopedCallSubject(Communicator& member, const CallSubject& su
   CallSubject now = before_;
   if (subject.layout != 0) now.layout = subject.layout;
   if (subject.variable != 0) now.variable = subject.variable;
+  if (subject.tag != 0) now.tag = subject.tag;
+  if (subject.merges != 0) now.merges = subject.merges;
   if (now != before_) core_.binder().set_subject(now);
 }
 

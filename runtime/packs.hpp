@@ -57,4 +57,16 @@ class ScopedCallSubject {
   CallSubject before_;
 };
 
+// Is one collective of a replica: its communicator, and the subject by which members compare it while this lives.
+class CountedCall {
+ public:
+  CountedCall(Communicator& member, const CallSubject& subject) : member_(member), subject_(member, subject) {}
+  Communicator& operator*() const { return member_; }
+  Communicator* operator->() const { return &member_; }
+
+ private:
+  Communicator& member_;
+  ScopedCallSubject subject_;
+};
+
 }  // namespace lockstep::detail

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "collectives/call_tags.hpp"
 #include "collectives/communicator/communicator_core.hpp"
 #include "collectives/engine/stall.hpp"
 #include "runtime/cross_device_ops.hpp"
@@ -39,6 +40,11 @@ class ReplicaCalls::CallGuard {
   std::optional<LocalReplicas::RunGuard> guard_;
 };
 
+CallSubject ReplicaCalls::with_merges(CallSubject subject, int local) {
+  subject.merges = replicas_.context(local).take_merges();
+  return subject;
+}
+
 int ReplicaCalls::size() const { return config_.size(); }
 
 bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
@@ -61,7 +67,7 @@ void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject&
   requests.reserve(static_cast<std::size_t>(replicas));
   try {
     for (int i = 0; i < replicas; ++i) {
-      const ScopedCallSubject scoped_subject(members_.at(i), subject);
+      const ScopedCallSubject scoped_subject(members_.at(i), with_merges(subject, i));
       requests.push_back(start(members_.at(i), i));
     }
   } catch (const std::exception& error) {
@@ -96,7 +102,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
     const ScopedCpuBinding binding(devices_.placements()[static_cast<std::size_t>(local)].cpus);
     Communicator& member = members_.at(local);
     try {
-      const ScopedCallSubject scoped_subject(member, subject);
+      const ScopedCallSubject scoped_subject(member, with_merges(subject, local));
       start(member, local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(local)] = std::current_exception();
@@ -140,14 +146,15 @@ CallSubject ReplicaCalls::common_subject(Origin origin) {
     const bool is_same_variable =
         first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);
     const auto words = [](const CallSubject& subject) {
-      return subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable));
+      const std::string tag = subject.tag == 0 ? std::string() : text(", tagged ", call_tag_text(subject.tag));
+      return (subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable))) + tag;
     };
     throw Error(Code::mismatch,
                 text("replicas combine different things at ", place(origin), ": replica ",
                      replicas_.context(0).replica_id_in_sync_group(), ' ', words(first), ", replica ",
                      replicas_.context(local).replica_id_in_sync_group(), ' ', words(other),
                      is_same_variable               ? "; they change it in different ways"
-                     : other.layout == first.layout ? ""
+                     : other.layout == first.layout || other.tag != first.tag ? ""
                                                     : "; their tensors differ in order, shape or key"),
                 is_same_variable
                     ? same_change_remedy

@@ -67,6 +67,8 @@ class ReplicaCalls {
   // Holds the guard of a call for all replicas; nothing inside merge_call.
   class CallGuard;
   int size() const;
+  // Adds the merge_calls of a replica since its last collective.
+  CallSubject with_merges(CallSubject subject, int local);
   // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
   void run_apart(const Start& start, Origin origin, const CallSubject& subject);
   void run_in_new_threads(const std::function<void(int local)>& job);

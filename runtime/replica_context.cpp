@@ -17,10 +17,21 @@ Communicator& ReplicaContext::communicator() const {
   return state_->members.at(local_);
 }
 
-Communicator& ReplicaContext::next(Origin origin) {
+detail::CountedCall ReplicaContext::next(Origin origin, detail::CallSubject subject) {
   Communicator& mine = communicator();
   state_->replicas.count_collective(local_, origin);
-  return mine;
+  subject.merges = take_merges();
+  return {mine, subject};
+}
+
+std::uint64_t ReplicaContext::tag_with(const CommunicationOptions& options) const {
+  const std::string& of_call = options.checked().tag;
+  return call_tag_of(of_call.empty() ? state_->config.options().communication.tag : of_call);
+}
+
+void ReplicaContext::note_merge(Origin origin) {
+  if (size_ == 1) return;  // The default strategy's only replica serves all threads.
+  merges_ = Fingerprint().add(merges_).add(fingerprint_of(origin)).value();
 }
 
 bool ReplicaContext::has_own_ops() const { return state_->config.has_own_ops(); }
@@ -35,15 +46,16 @@ void ReplicaContext::by_own_ops(NamedOp op, TensorViews mine, const Communicatio
     calls.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin,
                   calls.common_subject(origin));
   };
-  merge_call(together, std::move(mine), origin);
+  merge(origin, false, together, mine);
 }
 
 void ReplicaContext::check_size(int parts) const { detail::check_parts(*strategy_, parts); }
 
-void ReplicaContext::arrive_at_barrier(Origin origin, const void* kind, void* mine,
+void ReplicaContext::arrive_at_barrier(Origin origin, bool is_one_line, const void* kind, void* mine,
                                        const ReplicaBarrier::Completion& completion) {
   communicator();  // Checks that this is the thread's replica.
-  state_->replicas.arrive_and_wait(local_, origin, kind, mine, completion);
+  const bool compares_lines = is_one_line || state_->config.options().strict;
+  state_->replicas.arrive_and_wait(local_, origin, kind, mine, completion, compares_lines);
 }
 
 }  // namespace lockstep

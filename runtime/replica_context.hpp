@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collectives/communicator/batch.hpp"
+#include "collectives/call_tags.hpp"
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/contiguous.hpp"
 #include "runtime/communication.hpp"
@@ -26,8 +27,12 @@
 
 namespace lockstep {
 
+template <class T>
+class Variable;
+
 namespace detail {
 
+class ReplicaCalls;
 struct StrategyState;
 
 // Calls `function` with every leaf except slices, which are gathered separately.
@@ -121,13 +126,15 @@ class ReplicaContext {
       if constexpr (detail::is_slices<std::remove_cvref_t<decltype(leaf)>>)
         leaf = this->all_reduce(leaf, op, options, origin);
     });
-    std::optional<detail::ScopedCallSubject> shapes;
-    if (const std::uint64_t layout = detail::layout_of_value(data); layout != 0)
-      shapes.emplace(communicator(), detail::CallSubject{.layout = layout});
+    const detail::CallSubject subject{.layout = detail::layout_of_value(data), .tag = call_tag_of(all.tag)};
     if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
-      if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
+      if (has_own_ops()) {
+        const detail::ScopedCallSubject scoped_subject(communicator(), subject);
+        return by_own_ops(op, detail::views_of_one(data), all, origin);
+      }
     }
-    Communicator& mine = next(origin);
+    const detail::CountedCall call = next(origin, subject);
+    Communicator& mine = *call;
     const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
     if constexpr (!detail::Structure<R>) {
       mine.all_reduce(data, op, origin);
@@ -145,33 +152,49 @@ class ReplicaContext {
     all_reduce(std::span(&value, 1), op, origin);
     return value;
   }
+  template <class T, class Op>
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T
+      all_reduce(T value, Op op, const CommunicationOptions& options, Origin origin = Origin::here()) {
+    all_reduce(std::span(&value, 1), op, options, origin);
+    return value;
+  }
   // Starts the reduction. The data must stay in place until the request is done.
   template <class R, class Op>
   Request all_reduce_async(R&& data, Op op, Origin origin = Origin::here()) {
-    Communicator& mine = next(origin);
-    const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
-    return mine.all_reduce_async(data, op, origin);
+    return all_reduce_async(data, op, CommunicationOptions{}, origin);
+  }
+  template <class R, class Op>
+  Request all_reduce_async(R&& data, Op op, const CommunicationOptions& options, Origin origin = Origin::here()) {
+    const detail::CountedCall mine = next(origin, {.layout = detail::layout_of_value(data), .tag = tag_with(options)});
+    const detail::ScopedTimeout scoped_timeout(*mine, options.timeout);
+    return mine->all_reduce_async(data, op, origin);
   }
   // Returns one element of each replica, by its number in the sync group.
   template <class T>
   requires(std::is_arithmetic_v<T> &&
            !std::is_same_v<T, bool>) std::vector<T> all_gather(T value, Origin origin = Origin::here()) {
+    return all_gather(value, CommunicationOptions{}, origin);
+  }
+  template <class T>
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::vector<T> all_gather(
+      T value, const CommunicationOptions& options, Origin origin = Origin::here()) {
     std::vector<T> all(static_cast<std::size_t>(size_));
-    next(origin).all_gather(std::span<const T>(&value, 1), all, origin);
+    const detail::CountedCall mine = next(origin, {.tag = tag_with(options)});
+    const detail::ScopedTimeout scoped_timeout(*mine, options.timeout);
+    mine->all_gather(std::span<const T>(&value, 1), all, origin);
     return all;
   }
   // Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
   template <class T>
   Tensor<T> all_gather(const Tensor<T>& value, int axis = 0, Origin origin = Origin::here()) {
-    return detail::gather_at(next(origin), value, axis, origin);
+    return all_gather(value, axis, CommunicationOptions{}, origin);
   }
   template <class T>
   Tensor<T> all_gather(const Tensor<T>& value, int axis, const CommunicationOptions& options,
                        Origin origin = Origin::here()) {
-    options.checked();
-    Communicator& mine = next(origin);
-    const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
-    return detail::gather_at(mine, value, axis, origin);
+    const detail::CountedCall mine = next(origin, {.tag = tag_with(options)});
+    const detail::ScopedTimeout scoped_timeout(*mine, options.timeout);
+    return detail::gather_at(*mine, value, axis, origin);
   }
   // Gathers all tensors of a structure, one after the other.
   template <class S>
@@ -194,34 +217,46 @@ class ReplicaContext {
   template <class R>
   requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
                                                                          Origin origin = Origin::here()) {
-    Communicator& mine = next(origin);
-    const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
-    mine.broadcast(data, from, origin);
+    broadcast(data, from, CommunicationOptions{}, origin);
+  }
+  template <class R>
+  requires(!std::is_arithmetic_v<std::remove_cvref_t<R>>) void broadcast(R&& data, int from,
+                                                                         const CommunicationOptions& options,
+                                                                         Origin origin = Origin::here()) {
+    const detail::CountedCall mine = next(origin, {.layout = detail::layout_of_value(data), .tag = tag_with(options)});
+    const detail::ScopedTimeout scoped_timeout(*mine, options.timeout);
+    mine->broadcast(data, from, origin);
   }
   template <class T>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int from, Origin origin = Origin::here()) {
-    return next(origin).broadcast(value, from, origin);
+    return broadcast(value, from, CommunicationOptions{}, origin);
+  }
+  template <class T>
+  requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int from, const CommunicationOptions& options,
+                                                              Origin origin = Origin::here()) {
+    broadcast(std::span(&value, 1), from, options, origin);
+    return value;
   }
 
   // Stops all replicas of this process and calls `function(strategy, values...)` once in cross-replica context. Each
   // value comes as a PerReplica of all replicas' values. Each replica then gets its own part of a returned PerReplica,
   // or the same copy of another result. The call may stand in loops and branches, but all replicas must come. Throws
-  // Error mismatch if one does not.
+  // Error mismatch if one does not. The replicas' next collective finds a difference between processes.
   template <class F>
   auto merge_call(F&& function, Origin origin = Origin::here()) {
-    return merge(origin, function);
+    return merge_from(origin, function);
   }
   template <class F, class A>
   auto merge_call(F&& function, A a, Origin origin = Origin::here()) {
-    return merge(origin, function, a);
+    return merge_from(origin, function, a);
   }
   template <class F, class A, class B>
   auto merge_call(F&& function, A a, B b, Origin origin = Origin::here()) {
-    return merge(origin, function, a, b);
+    return merge_from(origin, function, a, b);
   }
   template <class F, class A, class B, class C>
   auto merge_call(F&& function, A a, B b, C c, Origin origin = Origin::here()) {
-    return merge(origin, function, a, b, c);
+    return merge_from(origin, function, a, b, c);
   }
 
   // Returns this replica's member of the group of all replicas, for other collectives and messages. The strategy owns
@@ -230,17 +265,34 @@ class ReplicaContext {
 
  private:
   friend class GradientReducer;
+  friend class Strategy;
+  friend class detail::ReplicaCalls;
+  template <class T>
+  friend class Variable;
 
   // Combines by the program's own operations. All replicas of this process stop for them.
   bool has_own_ops() const;
   void by_own_ops(NamedOp op, TensorViews mine, const CommunicationOptions& options, Origin origin);
   // Returns the strategy's options, overridden by these.
   CommunicationOptions options_with(const CommunicationOptions& options) const;
-  // Counts this replica's next collective, which every replica must make, and returns the communicator for it.
-  Communicator& next(Origin origin);
+  // Counts this replica's next collective, which every replica must make, and returns it with its communicator.
+  detail::CountedCall next(Origin origin, detail::CallSubject subject = {});
+  // Returns the fingerprint of the call's tag, or of the strategy's. Throws Error usage for wrong options.
+  std::uint64_t tag_with(const CommunicationOptions& options) const;
+  // Notes the place of a merge_call, and returns the fingerprint of those since the last collective and forgets them.
+  void note_merge(Origin origin);
+  std::uint64_t take_merges() { return size_ == 1 ? 0 : std::exchange(merges_, 0); }
+  // Is a merge_call of the program.
   template <class F, class... A>
-  auto merge(Origin origin, F& function, A&... values);
-  void arrive_at_barrier(Origin origin, const void* kind, void* mine,
+  auto merge_from(Origin origin, F& function, A&... values) {
+    note_merge(origin);
+    return merge(origin, true, function, values...);
+  }
+  // Is a merge_call inside a collective. All replicas come from one line if `is_one_line`, or if LOCKSTEP_STRICT is
+  // set.
+  template <class F, class... A>
+  auto merge(Origin origin, bool is_one_line, F& function, A&... values);
+  void arrive_at_barrier(Origin origin, bool is_one_line, const void* kind, void* mine,
                          const std::function<void(const std::vector<void*>& brought)>& completion);
   void check_size(int parts) const;
 
@@ -249,6 +301,7 @@ class ReplicaContext {
   int local_;
   int global_;
   int size_;
+  std::uint64_t merges_ = 0;  // Is the fingerprint of the merge_calls since the last collective; 0 if there was none.
 };
 
 namespace detail {
@@ -272,13 +325,13 @@ auto values_of_all(const std::vector<void*>& all) {
 }  // namespace detail
 
 template <class F, class... A>
-auto ReplicaContext::merge(Origin origin, F& function, A&... values) {
+auto ReplicaContext::merge(Origin origin, bool is_one_line, F& function, A&... values) {
   using MergedResult = std::invoke_result_t<F&, Strategy&, PerReplica<A>...>;
   using LocalResult = typename detail::PartOf<MergedResult>::Type;
   using Contribution =
       detail::MergeContribution<std::conditional_t<std::is_void_v<LocalResult>, std::nullptr_t, LocalResult>, A...>;
   Contribution mine{std::tuple<A&...>(values...), {}};
-  arrive_at_barrier(origin, &Contribution::kind, &mine, [&](const std::vector<void*>& all) {
+  arrive_at_barrier(origin, is_one_line, &Contribution::kind, &mine, [&](const std::vector<void*>& all) {
     const auto call = [&]<std::size_t... i>(std::index_sequence<i...> /*values*/)->MergedResult {
       return std::invoke(function, *strategy_, detail::values_of_all<i, Contribution, A...>(all)...);
     };

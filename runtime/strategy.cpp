@@ -76,20 +76,29 @@ Strategy::~Strategy() {
   delete state_;
 }
 
-void Strategy::run_job(const std::function<void(int)>& job) {
+void Strategy::run_job(const std::function<void(int)>& job, detail::UndoLog* log) {
   detail::require_cross_replica(*this, "run");
   const detail::LocalReplicas::RunGuard guard(state_->replicas, "run()");
   state_->members.restore();
+  detail::UndoLog::Transaction transaction(log, this->log());
+  const auto whole = [&](int local) {
+    const detail::UndoLog::InThread in_thread(log, local);
+    job(local);
+  };
   const auto handle_failure = [&](int local, const std::string& what) {
     const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
     state_->replicas.cancel(why);
     state_->members.refuse(local, why);
   };
-  const Failures failures = state_->replicas.run(job, handle_failure);
-  if (!failures.empty()) throw_first(*this, failures);
+  const Failures failures = state_->replicas.run(whole, handle_failure);
+  if (!failures.empty()) {
+    for (int local = 0; local < num_local_replicas(); ++local) replica(local).take_merges();
+    throw_first(*this, failures);
+  }
   if (state_->members.have_failed())
     throw Error(Code::already_failed, text("a collective of a run of ", describe(), " failed, and no replica said so"),
                 "let its error out of the replica's function, and wait for every request");
+  transaction.commit();
 }
 
 int Strategy::num_replicas_in_sync() const { return state_->config.size(); }

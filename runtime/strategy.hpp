@@ -17,6 +17,7 @@
 #include "runtime/replica_calls.hpp"
 #include "runtime/replica_context.hpp"
 #include "runtime/replica_error.hpp"
+#include "runtime/undo_log.hpp"
 #include "runtime/values/fold.hpp"
 #include "topology/machine/session.hpp"
 
@@ -90,10 +91,21 @@ class Strategy {
   // one replica cancels the others and is thrown as a ReplicaError. Throws Error usage if the strategy is running
   // already.
   template <class F, class... A>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments);
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments) {
+    return run_in(nullptr, function, arguments...);
+  }
   template <class F, class... A>
   auto run(const RunOptions& /*options*/, F&& function, A&&... arguments) {
     return run(std::forward<F>(function), std::forward<A>(arguments)...);
+  }
+
+  // Runs the function as run() does, as one step. If it fails in a replica of this process, or if a collective fails,
+  // all variables of the strategy get back the values that they had before. Inside, a replica reads the values that it
+  // has assigned. Other threads read no variable meanwhile.
+  template <class F, class... A>
+  auto step(F&& function, A&&... arguments) {
+    detail::UndoLog log(num_local_replicas());
+    return run_in(&log, function, arguments...);
   }
 
   // Combines the values of all replicas, and returns the result on every process. Structures are combined leaf by
@@ -170,11 +182,14 @@ class Strategy {
  protected:
   Strategy(std::string name, detail::ResolvedOptions options);
   detail::StrategyState& state() { return *state_; }
-  // Runs a job in all local replicas. Throws a ReplicaError if it fails in one.
-  virtual void run_job(const std::function<void(int local)>& job);
+  // Runs a job in all local replicas. Throws a ReplicaError if it fails in one, and undoes the changes in `log`, which
+  // may be null.
+  virtual void run_job(const std::function<void(int local)>& job, detail::UndoLog* log);
 
  private:
   friend struct detail::StrategyState;
+  template <class F, class... A>
+  auto run_in(detail::UndoLog* log, F& function, A&... arguments);
 
   // Is owned. It outlives the strategy if exit() in a replica's function destroys a strategy with static storage. The
   // other replicas then still run, and still find it here.
@@ -244,7 +259,7 @@ class CentralStorageStrategy final : public Strategy {
 };
 
 template <class F, class... A>
-requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run(F&& function, A&&... arguments) {
+auto Strategy::run_in(detail::UndoLog* log, F& function, A&... arguments) {
   constexpr bool with_context = std::is_invocable_v<F&, ReplicaContext&, decltype(detail::part_of(arguments, 0))...>;
   static_assert(
       with_context || std::is_invocable_v<F&, decltype(detail::part_of(arguments, 0))...>,
@@ -259,10 +274,10 @@ requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run
   };
   using Result = std::remove_cvref_t<decltype(call(0))>;
   if constexpr (std::is_void_v<Result>) {
-    run_job([&](int local) { call(local); });
+    run_job([&](int local) { call(local); }, log);
   } else {
     std::deque<std::optional<Result>> results(static_cast<std::size_t>(num_local_replicas()));
-    run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); });
+    run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); }, log);
     std::deque<Result> all;
     for (auto& each : results) all.push_back(std::move(*each));
     return detail::regroup(std::move(all));

@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <utility>
@@ -132,7 +133,14 @@ class Variable {
   struct VariableState : detail::VariableBase {
     using VariableBase::VariableBase;
     std::deque<Storage> values;  // Is indexed by local replica; has one element if the variable is central.
-    Storage& part(int local) { return values[rules().is_central() ? 0 : static_cast<std::size_t>(local)]; }
+    // Holds the value of each part before the last step that changed it, and the number of that step.
+    struct FormerValue {
+      std::uint64_t step = 0;
+      std::optional<Storage> value;
+    };
+    std::deque<FormerValue> former_values;
+    std::size_t index(int local) const { return rules().is_central() ? 0 : static_cast<std::size_t>(local); }
+    Storage& part(int local) { return values[index(local)]; }
   };
 
   // Throws Error usage for a variable that was moved from.
@@ -156,13 +164,15 @@ class Variable {
       rows.scatter(all, [&](T& element, const T& by) { element = detail::changed(how, element, by); });
     });
   }
+  // Returns a part to be changed. Inside a step, it first keeps the part's value.
+  Storage& part_to_change(int local);
   // Returns the caller's part. Throws Error usage if the caller has none, or if it is on the wrong side of host and
   // GPU.
   std::span<T> own_part(std::string_view call, bool for_host);
   // Changes all parts of this process in the same way.
   template <class Value>
   void set_all(UpdateOp how, const Value& value) {
-    for (Storage& part : state().values) set(how, part, value);
+    for (int i = 0; i < state().parts(); ++i) set(how, part_to_change(i), value);
   }
   // Assigns a value for all replicas to a variable that is synchronised on read. Its parts combine to that value.
   void set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call);
@@ -214,7 +224,7 @@ requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, Var
     return here(strategy, named);
   };
   const bool is_shared = replica != nullptr && has_strategy();
-  state_ = is_shared ? replica->merge_call(for_all, options.name, origin) : here(get_strategy(), make);
+  state_ = is_shared ? replica->merge(origin, true, for_all, options.name) : here(get_strategy(), make);
 }
 
 template <class T>
@@ -230,6 +240,7 @@ std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Str
                                 !std::is_same_v<T, bool>);
     state = std::make_shared<VariableState>(strategy, number, std::move(rules));
     for (int i = 0; i < state->parts(); ++i) state->values.emplace_back(initial, state->gpu_of(i));
+    state->former_values.resize(state->values.size());
   } catch (...) {
     detail::agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
     throw;
@@ -279,7 +290,7 @@ std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
   const bool is_only = who.kind == CallerKind::all && mine.parts() == 1 && mine.replicas() == 1;
   const bool is_mine = who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.rules().is_central());
   if (!is_mine && !is_only) mine.rules().refuse_part(call);
-  Storage& part = mine.part(is_only ? 0 : who.local);
+  Storage& part = part_to_change(is_only ? 0 : who.local);
   if (part.is_here() != for_host) mine.rules().refuse_place(call, part.is_here());
   return part.span();
 }
@@ -290,8 +301,8 @@ void Variable<T>::set_on_read(UpdateOp how, const Tensor<T>& value, std::string_
   if (mine.rules().options().aggregation != Aggregation::sum) return set_all(how, value);
   if (how != UpdateOp::assign) mine.rules().refuse_change_for_all(call);
   // The first replica keeps the whole value, because equal shares need not add up to it.
-  for (Storage& part : mine.values) set(how, part, Tensor<T>(part.shape()));
-  if (mine.has_first_replica()) set(how, mine.values.front(), value);
+  for (int i = 0; i < mine.parts(); ++i) set(how, part_to_change(i), Tensor<T>(shape()));
+  if (mine.has_first_replica()) set(how, part_to_change(0), value);
 }
 
 template <class T>

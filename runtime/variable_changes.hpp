@@ -12,6 +12,23 @@
 namespace lockstep {
 
 template <class T>
+typename Variable<T>::Storage& Variable<T>::part_to_change(int local) {
+  VariableState& mine = state();
+  Storage& part = mine.part(local);
+  detail::UndoLog* const log = detail::UndoLog::of_this_thread();
+  if (log == nullptr) return part;
+  auto& former = mine.former_values[mine.index(local)];
+  if (former.step == log->step()) return part;
+  if (former.value)
+    former.value->assign(part);  // Uses the memory of an earlier step.
+  else
+    former.value.emplace(part.copy());
+  former.step = log->step();
+  log->add([state = state_, local] { state->part(local).assign(*state->former_values[state->index(local)].value); });
+  return part;
+}
+
+template <class T>
 void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin) const {
   switch (aggregation()) {
     case Aggregation::none:
@@ -64,9 +81,10 @@ void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Valu
     else
       value = agree(*who.replica, value, origin);
   }
-  if (!mine.rules().is_central()) return set(how, mine.part(who.local), value);
+  if (!mine.rules().is_central()) return set(how, part_to_change(who.local), value);
   // All replicas have the same value, so one of them changes the shared part.
-  who.replica->merge_call([&](Strategy& /*strategy*/) { set_all(how, value); }, origin);
+  const auto set_shared = [&](Strategy& /*strategy*/) { set_all(how, value); };
+  who.replica->merge(origin, false, set_shared);
 }
 
 template <class T>
@@ -80,7 +98,7 @@ void Variable<T>::change(UpdateOp how, const Tensor<T>& value, std::string_view 
     case CallerKind::replica:
       return change_in_replica(who, how, value, origin);
     default:
-      return set(how, mine.part(who.local), value);
+      return set(how, part_to_change(who.local), value);
   }
 }
 
@@ -102,7 +120,7 @@ void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::strin
     case CallerKind::replica:
       return change_in_replica(who, how, rows, origin);
     default:
-      return set(how, mine.part(who.local), rows);
+      return set(how, part_to_change(who.local), rows);
   }
 }
 
