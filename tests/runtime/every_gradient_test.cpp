@@ -75,7 +75,8 @@ TEST_P(GradientReducers, GiveTheBitsOfOneCallInAnyOrder) {
 // Counts the collectives that this process has begun.
 std::uint64_t begun_calls() {
   std::uint64_t all = 0;
-  for (const auto& each : status::read_process(::getpid())->communicators) all += each.started;
+  const auto process = status::read_process(::getpid());
+  for (const auto& each : process->communicators) all += each.started;
   return all;
 }
 
@@ -102,7 +103,7 @@ TEST_P(GradientReducers, AddCountsInTheCallOfTheLastBucket) {
         std::vector<std::vector<std::byte>> memory(static_cast<std::size_t>(strategy->num_local_replicas() * 2),
                                                    std::vector<std::byte>(64));
         const std::uint64_t before = begun_calls();
-        const auto counts = strategy->run([&](ReplicaContext& context) {
+        const auto sums = strategy->run([&](ReplicaContext& context) {
           const std::int64_t me = context.replica_id_in_sync_group();
           std::vector<std::int64_t> mine{10 + me, -large - me, step == 2 && me == size() - 1 ? 1 : 0};
           const auto local = static_cast<std::size_t>(context.local_id());
@@ -133,11 +134,11 @@ TEST_P(GradientReducers, AddCountsInTheCallOfTheLastBucket) {
         if (step == 3) calls[has_counts ? 1 : 0] = begun_calls() - before;  // Steps before it vote and learn.
         if (!has_counts) continue;
         for (int local = 0; local < strategy->num_local_replicas(); ++local) {
-          EXPECT_EQ(std::get<0>(counts)[local], 10 * size() + sum_of_ids());
-          EXPECT_EQ(std::get<1>(counts)[local],
+          EXPECT_EQ(std::get<0>(sums)[local], 10 * size() + sum_of_ids());
+          EXPECT_EQ(std::get<1>(sums)[local],
                     static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(large) * static_cast<unsigned>(size()) -
                                               static_cast<unsigned>(sum_of_ids())));
-          EXPECT_EQ(std::get<2>(counts)[local], step == 2 ? 1 : 0);
+          EXPECT_EQ(std::get<2>(sums)[local], step == 2 ? 1 : 0);
         }
       }
     }
@@ -151,7 +152,7 @@ TEST_P(GradientReducers, AddCountsWithOperationsOfTheProgram) {
   strategy = GetParam().with(std::make_shared<ReductionToOneDevice>());
   GradientReducer reducer(*strategy, floats_of({3}), {.counts = 1});
   for (int step = 0; step < 2; ++step) {
-    const auto counts = strategy->run([&](ReplicaContext& context) {
+    const auto sums = strategy->run([&](ReplicaContext& context) {
       std::vector<float> gradient(3, 1.F);
       std::int64_t examples = 5;
       GradientReducer::BackwardPass pass(reducer, context);
@@ -160,7 +161,7 @@ TEST_P(GradientReducers, AddCountsWithOperationsOfTheProgram) {
       pass.finish();
       return examples + static_cast<std::int64_t>(gradient[2]);
     });
-    EXPECT_EQ(counts[0], 6 * size());
+    EXPECT_EQ(sums[0], 6 * size());
   }
 }
 
