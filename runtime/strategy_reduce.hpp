@@ -98,7 +98,7 @@ Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::
   // A mean of means would weigh elements by their distribution over replicas.
   auto sums = reduce(sum, PerReplica(folded(detail::MeanType<T>())), origin);
   for (auto& each : sums) each = detail::divided(each, count);
-  return detail::converted<T>(sums);
+  return cast<T>(sums);
 }
 
 template <class T>

@@ -25,18 +25,6 @@ std::string_view name_of(Aggregation aggregation) {
   }
 }
 
-// Returns NumPy's name of the type, such as "float32" for f32, as TensorFlow prints it.
-std::string numpy_name(DataType type) {
-  if (type == DataType::boolean) return "bool";
-  const std::string name(to_string(type));
-  const std::string_view kind = name.starts_with("bf")  ? "bfloat"
-                                : name.starts_with('f') ? "float"
-                                : name.starts_with('i') ? "int"
-                                : name.starts_with('u') ? "uint"
-                                                        : "complex";
-  return text(kind, name.substr(name.find_first_of("0123456789")));
-}
-
 // Names may differ in a number at the end, which TensorFlow adds to make names unique.
 void check_names(const PerReplica<std::string>& names, Origin origin) {
   const auto without_number = [](std::string_view name) {

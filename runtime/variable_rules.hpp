@@ -34,7 +34,6 @@ struct VariableOptions {
 namespace detail {
 
 std::string_view name_of(Aggregation aggregation);
-std::string numpy_name(DataType type);  // Returns "float32", for instance.
 // Checks the names that this process's replicas give to one variable. Throws Error usage if they differ by more than a
 // number at the end: "foo_0" and "foo_1" are alike.
 void check_names(const PerReplica<std::string>& names, Origin origin);

@@ -8,6 +8,8 @@
 #include <ostream>
 #include <utility>
 
+#include "runtime/values/arithmetic.hpp"
+#include "runtime/values/print.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -69,7 +71,13 @@ namespace detail {
 template <class T>
 std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<T>& value) {
   out << name << ":{";
-  for (int i = 0; i < value.size(); ++i) out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << value[i];
+  for (int i = 0; i < value.size(); ++i) {
+    out << (i == 0 ? "\n  " : ",\n  ") << i << ": ";
+    if constexpr (Number<T>)
+      out << scalar_words(value[i]);
+    else
+      out << value[i];
+  }
   return out << "\n}";
 }
 }  // namespace detail

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/values/arithmetic.hpp"
 #include "runtime/values/per_replica.hpp"
 #include "runtime/values/tensor.hpp"
 
@@ -24,11 +25,6 @@ template <class S>
 struct Fields;
 
 namespace detail {
-
-// Is an element type of collectives, or bool.
-template <class T>
-concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> || ComplexOf<T, float> ||
-    ComplexOf<T, double>;
 
 // Tells which kind of structure a type is.
 template <class T>
