@@ -143,7 +143,10 @@ void require_cross_replica(const Strategy& strategy, std::string_view call) {
     throw Error(Code::usage,
                 text(call, " requires being in cross-replica context, and was called in replica ",
                      innermost->replica->replica_id_in_sync_group()),
-                "call it outside of run(), or inside the context's merge_call()");
+                text(call == "gather"   ? "use the context's all_gather(), or "
+                     : call == "reduce" ? "use the context's all_reduce(), or "
+                                        : "",
+                     "call it outside of run(), or inside the context's merge_call()"));
 }
 
 }  // namespace detail

@@ -18,6 +18,7 @@
 #include "runtime/gather_layout.hpp"
 #include "runtime/named_op.hpp"
 #include "runtime/packs.hpp"
+#include "runtime/reducible.hpp"
 #include "runtime/values/arithmetic.hpp"
 #include "runtime/values/layout.hpp"
 #include "runtime/values/slices.hpp"
@@ -45,8 +46,12 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
   for_each_dense_leaf(structure, [&](auto& leaf) {
     if constexpr (Number<std::remove_cvref_t<decltype(leaf)>>)
       batch.all_reduce(std::span(&leaf, 1), op, origin);
-    else
+    else if constexpr (!HasView<decltype(leaf)>)
       batch.all_reduce(leaf, op, origin);
+    else if constexpr (std::is_constructible_v<NamedOp, Op>)
+      add_view(batch, leaf.view(), NamedOp(op), origin);
+    else
+      static_assert(Number<Op>, "lockstep: an AnyTensor is combined by sum, avg, min, max or prod");
   });
   return batch;
 }
@@ -59,6 +64,8 @@ TensorViews views_of_one(S& structure) {
     using Leaf = std::remove_cvref_t<decltype(leaf)>;
     if constexpr (Number<Leaf>)
       all.push_back({&leaf, data_type_of<Leaf>, 1});
+    else if constexpr (HasView<Leaf>)
+      all.push_back(leaf.view());
     else
       all.push_back({data_of(leaf), data_type_of<ElementIn<Leaf>>, size_of(leaf)});
   });
@@ -85,7 +92,7 @@ concept Reducible = !std::is_arithmetic_v<std::remove_cvref_t<R>> && !is_slices<
 
 // True for data that can be reduced through views alone, and for operations that have a name.
 template <class R>
-inline constexpr bool is_viewable = Structure<R> || ContiguousRange<std::remove_reference_t<R>>;
+inline constexpr bool is_viewable = Structure<R> || ContiguousRange<std::remove_reference_t<R>> || HasView<R>;
 template <class Op>
 inline constexpr bool is_nameable =
     std::is_constructible_v<NamedOp, Op> && !std::is_convertible_v<Op, std::string_view>;
@@ -105,45 +112,38 @@ class ReplicaContext {
   int local_id() const { return local_; }  // Returns the number in this process.
   Strategy& strategy() const { return *strategy_; }
 
-  // Combines the data of all replicas in place, with the same bits at all of them. `op` is sum, avg, min, max, prod or
-  // a function. The leaves of a structure are combined at once. Slices in a structure are combined first, as slices
-  // alone are. `options` override those of the strategy.
+  // Combines the data of all replicas in place, with the same bits at all of them, and returns the data. `op` is sum,
+  // avg, min, max, prod, the name of one ("SUM"), or a function. The leaves of a structure are combined at once. Slices
+  // in a structure are combined first, as slices alone are. `options` override those of the strategy.
   template <class R, class Op>
-  requires detail::Reducible<R>
-  void all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
-    all_reduce(data, op, CommunicationOptions{}, origin);
+  requires detail::Reducible<R> R all_reduce(R&& data, Op op, Origin origin = Origin::here()) {
+    return all_reduce(std::forward<R>(data), op, CommunicationOptions{}, origin);
   }
   template <class R, class Op>
-  requires detail::Reducible<R>
-  void all_reduce(R&& data, Op op, const CommunicationOptions& options, Origin origin = Origin::here()) {
-    const CommunicationOptions all = options_with(options);
-    detail::for_each_leaf(data, [&](auto& leaf) {
-      if constexpr (detail::is_slices<std::remove_cvref_t<decltype(leaf)>>)
-        leaf = this->all_reduce(leaf, op, options, origin);
-    });
-    std::optional<detail::ScopedCallSubject> shapes;
-    if (const std::uint64_t layout = detail::layout_of_value(data); layout != 0)
-      shapes.emplace(communicator(), detail::CallSubject{.layout = layout});
-    if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
-      if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
-    }
-    Communicator& mine = next(origin);
-    const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
-    if constexpr (!detail::Structure<R>) {
-      mine.all_reduce(data, op, origin);
+  requires detail::Reducible<R> R all_reduce(R&& data, Op op, const CommunicationOptions& options,
+                                             Origin origin = Origin::here()) {
+    using Data = std::remove_cvref_t<R>;
+    if constexpr (!detail::check_leaves<Data>() || !detail::check_op<Op>()) {
+      // The compiler has said why.
+    } else if constexpr (detail::OpOfRunTime<Op>) {
+      detail::with_op_for<Data, void>(op, [&](auto known) { reduce_in_place(data, known, options, origin); });
     } else {
-      if constexpr (detail::is_nameable<Op>) {
-        if (all.bytes_per_pack > 0)
-          return detail::all_reduce_packs(mine, detail::views_of_one(data), op, all.bytes_per_pack, origin);
-      }
-      detail::batch_of(mine, data, op, origin).run(origin);
+      reduce_in_place(data, op, options, origin);
     }
+    return std::forward<R>(data);
   }
   // Returns the combined number.
   template <class T, class Op>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T all_reduce(T value, Op op, Origin origin = Origin::here()) {
     all_reduce(std::span(&value, 1), op, origin);
     return value;
+  }
+  // Combines slices by an operation of run time.
+  template <class T, class Op>
+  requires detail::OpOfRunTime<Op>
+  [[nodiscard]] IndexedSlices<T> all_reduce(const IndexedSlices<T>& slices, Op op, Origin origin = Origin::here()) {
+    return detail::with_op_for<IndexedSlices<T>, IndexedSlices<T>>(
+        op, [&](auto known) { return all_reduce(slices, known, origin); });
   }
   // Starts the reduction. The data must stay in place until the request is done.
   template <class R, class Op>
@@ -173,10 +173,22 @@ class ReplicaContext {
     const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
     return detail::gather_at(mine, value, axis, origin);
   }
-  // Gathers all tensors of a structure, one after the other.
+  // Concatenates the elements of all replicas' vectors, whose lengths may differ.
+  template <class T>
+  requires(detail::Number<T> && !std::is_same_v<T, bool>) std::vector<T> all_gather(const std::vector<T>& values,
+                                                                                    int axis = 0,
+                                                                                    Origin origin = Origin::here()) {
+    const Tensor<T> all = all_gather(row(values), axis, origin);
+    return {all.begin(), all.end()};
+  }
+  // Gathers all tensors and vectors of a structure, one after the other.
   template <class S>
   requires(detail::Structure<S>) S all_gather(S structure, int axis = 0, Origin origin = Origin::here()) {
-    detail::for_each_leaf(structure, [&](auto& leaf) { leaf = this->all_gather(leaf, axis, origin); });
+    detail::for_each_leaf(structure, [&](auto& leaf) {
+      constexpr bool has_axes = requires { leaf = this->all_gather(leaf, axis, origin); };
+      static_assert(has_axes, "lockstep: all_gather of a structure takes tensors, and vectors of numbers");
+      if constexpr (has_axes) leaf = this->all_gather(leaf, axis, origin);
+    });
     return structure;
   }
   // Returns the slices of all replicas in their order; avg divides each by the number of replicas. If together they
@@ -196,7 +208,10 @@ class ReplicaContext {
                                                                          Origin origin = Origin::here()) {
     Communicator& mine = next(origin);
     const detail::ScopedCallSubject shapes(mine, {.layout = detail::layout_of_value(data)});
-    mine.broadcast(data, from, origin);
+    if constexpr (detail::HasView<R>)
+      detail::broadcast_view(mine, data.view(), from, origin);
+    else
+      mine.broadcast(data, from, origin);
   }
   template <class T>
   requires(std::is_arithmetic_v<T>) [[nodiscard]] T broadcast(T value, int from, Origin origin = Origin::here()) {
@@ -231,6 +246,9 @@ class ReplicaContext {
  private:
   friend class GradientReducer;
 
+  // Is all_reduce() by an operation that the compiler knows.
+  template <class R, class Op>
+  void reduce_in_place(R& data, Op op, const CommunicationOptions& options, Origin origin);
   // Combines by the program's own operations. All replicas of this process stop for them.
   bool has_own_ops() const;
   void by_own_ops(NamedOp op, TensorViews mine, const CommunicationOptions& options, Origin origin);
@@ -270,6 +288,34 @@ auto values_of_all(const std::vector<void*>& all) {
 }
 
 }  // namespace detail
+
+template <class R, class Op>
+void ReplicaContext::reduce_in_place(R& data, Op op, const CommunicationOptions& options, Origin origin) {
+  const CommunicationOptions all = options_with(options);
+  detail::for_each_leaf(data, [&](auto& leaf) {
+    if constexpr (detail::is_slices<std::remove_cvref_t<decltype(leaf)>>)
+      leaf = this->all_reduce(leaf, op, options, origin);
+  });
+  std::optional<detail::ScopedCallSubject> shapes;
+  if (const std::uint64_t layout = detail::layout_of_value(data); layout != 0)
+    shapes.emplace(communicator(), detail::CallSubject{.layout = layout});
+  if constexpr (detail::is_nameable<Op> && detail::is_viewable<R>) {
+    if (has_own_ops()) return by_own_ops(op, detail::views_of_one(data), all, origin);
+  }
+  Communicator& mine = next(origin);
+  const detail::ScopedTimeout scoped_timeout(mine, options.timeout);
+  if constexpr (detail::Number<R>) {
+    mine.all_reduce(std::span(&data, 1), op, origin);
+  } else if constexpr (!detail::Structure<R> && !detail::HasView<R>) {
+    mine.all_reduce(data, op, origin);
+  } else {
+    if constexpr (detail::is_nameable<Op>) {
+      if (all.bytes_per_pack > 0)
+        return detail::all_reduce_packs(mine, detail::views_of_one(data), op, all.bytes_per_pack, origin);
+    }
+    detail::batch_of(mine, data, op, origin).run(origin);
+  }
+}
 
 template <class F, class... A>
 auto ReplicaContext::merge(Origin origin, F& function, A&... values) {

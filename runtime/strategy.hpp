@@ -98,6 +98,7 @@ class Strategy {
 
   // Combines the values of all replicas, and returns the result on every process. Structures are combined leaf by
   // leaf; tensors, which must have one shape, element by element.
+  // The mean of integers throws Error usage, because it need not be an integer.
   // The average and the extremes of a plain number are the number itself. With several replicas its sum or product
   // throws Error usage, because the number belongs to no replica; only a sum of 0 is 0.
   template <class T>
@@ -126,6 +127,19 @@ class Strategy {
     detail::refuse_ambiguous(*this, op, static_cast<double>(value));
     return value;
   }
+  // Treats a tensor that belongs to no replica in the same way, but refuses every sum and product.
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const Tensor<T>& value) {
+    detail::require_cross_replica(*this, "reduce");
+    detail::refuse_ambiguous(*this, op, 1);
+    return value;
+  }
+  // Returns the common value for a mean or an extreme. A sum counts it once for each replica.
+  template <class T>
+  T reduce(NamedOp op, const Mirrored<T>& value, Origin origin = Origin::here());
+  // Combines the parts of a variable. The only part of a plain or central variable is like a plain tensor.
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const Variable<T>& variable, Origin origin = Origin::here());
 
   // Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
   template <class T>
@@ -175,6 +189,9 @@ class Strategy {
 
  private:
   friend struct detail::StrategyState;
+  // Combines the values of all replicas into the first of this process.
+  template <class T>
+  void reduce_in_place(NamedOp op, PerReplica<T>& value, Origin origin);
 
   // Is owned. It outlives the strategy if exit() in a replica's function destroys a strategy with static storage. The
   // other replicas then still run, and still find it here.

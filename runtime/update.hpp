@@ -16,6 +16,18 @@ std::vector<Tensor<T>> Strategy::local_results(const Variable<T>& variable) cons
   return variable.parts();
 }
 
+// The parts of a mirrored variable are equal.
+template <class T>
+Tensor<T> Strategy::reduce(NamedOp op, const Variable<T>& variable, Origin origin) {
+  detail::require_cross_replica(*this, "reduce");
+  const std::vector<Tensor<T>> parts = variable.parts();
+  if (&variable.strategy() != this || static_cast<int>(parts.size()) < num_local_replicas())
+    return reduce(op, parts.front());
+  if (variable.synchronization() != Synchronization::on_read)
+    return reduce(op, Mirrored<Tensor<T>>(std::deque(parts.begin(), parts.end())), origin);
+  return reduce(op, PerReplica<Tensor<T>>(std::deque(parts.begin(), parts.end())), origin);
+}
+
 template <class T, class F, class... A>
 auto Strategy::update(Variable<T>& variable, F&& function, const A&... arguments) {
   detail::require_cross_replica(*this, "update");

@@ -47,6 +47,9 @@ class Variable {
   // Returns the replica's part in a replica. For all replicas, it returns the common value. A variable synchronised on
   // read combines its parts by its aggregation, so that all processes must call this.
   Tensor<T> read(Origin origin = Origin::here()) const;
+  // Returns the value that read() would copy, if it is one part in the host's memory. The next change of the variable
+  // changes the view.
+  TensorSpan<const T> view() const;
   // Return the part of a replica, in it or in update(), for reading and writing without a copy. A program that writes
   // to one part of a mirrored variable must write the same to all. If the replica is on a GPU, its part is in GPU
   // memory, which only kernels and collectives reach: use local_on_gpu(). The memory belongs to the variable.
@@ -65,11 +68,17 @@ class Variable {
   void assign_sub(const Tensor<T>& value, Origin origin = Origin::here()) {
     change(UpdateOp::subtract, value, "assign_sub", origin);
   }
-  void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) { assign(value.value(), origin); }
+  // Take the value of all replicas. Throw Error usage in a replica, whose own value is wanted there.
+  void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign");
+    assign(value.value(), origin);
+  }
   void assign_add(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign_add");
     assign_add(value.value(), origin);
   }
   void assign_sub(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign_sub");
     assign_sub(value.value(), origin);
   }
   // Are deleted, because one variable cannot take different values of replicas. Reduce them first.
@@ -273,6 +282,17 @@ Tensor<T> Variable<T>::read(Origin origin) const {
 }
 
 template <class T>
+TensorSpan<const T> Variable<T>::view() const {
+  VariableState& mine = state();
+  const CallerContext who = mine.caller_context("view");
+  const bool is_local = who.kind == CallerKind::replica || who.kind == CallerKind::part;
+  if (!is_local && mine.rules().is_on_read()) mine.rules().refuse_part("view");
+  Storage& part = is_local ? mine.part(who.local) : mine.values.front();
+  if (!part.is_here()) mine.rules().refuse_place("view", false);
+  return {part.shape(), part.span().data()};
+}
+
+template <class T>
 std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
   VariableState& mine = state();
   const CallerContext who = mine.caller_context(call);
@@ -335,5 +355,6 @@ std::string Variable<T>::to_string() const {
 
 }  // namespace lockstep
 
-#include "runtime/update.hpp"            // functions of strategies on variables
-#include "runtime/variable_changes.hpp"  // how replicas agree on a change
+#include "runtime/update.hpp"               // functions of strategies on variables
+#include "runtime/variable_arithmetic.hpp"  // w -= 0.1F * g
+#include "runtime/variable_changes.hpp"     // how replicas agree on a change

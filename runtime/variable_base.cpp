@@ -65,9 +65,15 @@ void VariableBase::require_all(std::string_view call) const {
                 "call it outside of run(), or inside the context's merge_call()");
 }
 
+void VariableBase::refuse_in_replica(std::string_view call) const {
+  if (caller_context(call).kind == CallerKind::replica)
+    throw Error(Code::usage, text(call, " of ", rules_.quoted(), " takes a Mirrored value in a replica"),
+                "give the replica's own value, or value() of the Mirrored one");
+}
+
 CallerContext VariableBase::caller_context(std::string_view call) const {
   const CallerContext who = lockstep::detail::caller_context(strategy());
-  if (who.kind == CallerKind::foreign_replica && call != "read")
+  if (who.kind == CallerKind::foreign_replica && call != "read" && call != "view")
     throw Error(Code::usage,
                 text(call, " in a replica of ", get_strategy().describe(), ": ", rules_.quoted(),
                      " was made outside of its scope, and the replicas would change it all at once"),

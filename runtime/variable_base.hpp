@@ -44,6 +44,8 @@ class VariableBase {
 
   // Throws Error usage unless the call speaks for all replicas.
   void require_all(std::string_view call) const;
+  // Throws Error usage if a value of all replicas is given in one of them.
+  void refuse_in_replica(std::string_view call) const;
   // Returns the position of the caller.
   CallerContext caller_context(std::string_view call) const;
   // True if an assignment in a replica needs an agreement of all replicas.

@@ -22,8 +22,10 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
       break;
   }
   if constexpr (!std::is_same_v<T, bool>) {  // bool has neither sum nor mean.
-    if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
-    replica.all_reduce(value, avg, origin);
+    if (aggregation() == Aggregation::sum)
+      replica.all_reduce(value, sum, origin);
+    else
+      replica.all_reduce(value, avg, origin);
   }
 }
 

@@ -65,15 +65,15 @@ class Elements {
 template <class T>
 class Tensor;
 
-// Refers to rows of a tensor, without a copy. Collectives take it like any range. The tensor must outlive it, and must
-// keep its memory: an assignment of a tensor of another size ends the reference. T is const for rows to read.
+// Refers to a tensor, or to rows of one, without a copy. Collectives take it like any range. The tensor must outlive
+// it, and must keep its memory: an assignment of a tensor of another size ends the reference. T is const for reading.
 template <class T>
-class TensorRows {
+class TensorSpan {
  public:
   using value_type = std::remove_const_t<T>;
 
   // Refers to memory that holds a tensor of the shape.
-  TensorRows(TensorShape shape, T* data) : shape_(std::move(shape)), data_(data) {}
+  TensorSpan(TensorShape shape, T* data) : shape_(std::move(shape)), data_(data) {}
   const TensorShape& shape() const { return shape_; }
   std::size_t size() const { return shape_.count(); }
   T* data() const { return data_; }
@@ -82,7 +82,7 @@ class TensorRows {
   std::span<T> span() const { return {data_, size()}; }
   T& operator[](std::size_t i) const { return data_[i]; }
   // Returns some of these rows.
-  TensorRows rows(std::int64_t first, std::int64_t number) const {
+  TensorSpan rows(std::int64_t first, std::int64_t number) const {
     TensorShape part = shape_.rows(first, number);
     return {std::move(part), size() == 0 ? data_ : data_ + static_cast<std::size_t>(first) * shape_.inside(0)};
   }
@@ -130,11 +130,11 @@ class Tensor {
   T& operator[](std::size_t i) { return values_.data()[i]; }
   const T& operator[](std::size_t i) const { return values_.data()[i]; }
   // Return `number` rows from row `first` on, without a copy. Throw Error usage for rows that are not there.
-  TensorRows<T> rows(std::int64_t first, std::int64_t number) & {
-    return TensorRows<T>(shape_, data()).rows(first, number);
+  TensorSpan<T> rows(std::int64_t first, std::int64_t number) & {
+    return TensorSpan<T>(shape_, data()).rows(first, number);
   }
-  TensorRows<const T> rows(std::int64_t first, std::int64_t number) const& {
-    return TensorRows<const T>(shape_, data()).rows(first, number);
+  TensorSpan<const T> rows(std::int64_t first, std::int64_t number) const& {
+    return TensorSpan<const T>(shape_, data()).rows(first, number);
   }
   // Is deleted, because the rows would refer to a tensor that is gone.
   void rows(std::int64_t first, std::int64_t number) && = delete;

@@ -28,9 +28,9 @@ struct Operand<Tensor<T>> {
   static const Tensor<T>& value(const Tensor<T>& tensor) { return tensor; }
 };
 template <class T>
-struct Operand<TensorRows<T>> {
+struct Operand<TensorSpan<T>> {
   using Element = std::remove_const_t<T>;
-  static const TensorRows<T>& value(const TensorRows<T>& rows) { return rows; }
+  static const TensorSpan<T>& value(const TensorSpan<T>& rows) { return rows; }
 };
 template <class X>
 using OperandElement = typename Operand<std::remove_cvref_t<X>>::Element;

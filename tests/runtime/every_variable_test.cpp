@@ -201,6 +201,36 @@ TEST_P(Variables, TakeResultsOfReductions) {
   EXPECT_EQ(out.str(), "Mirrored:{\n  0: 2.0\n}");
 }
 
+TEST_P(Variables, CalculateLikeTensors) {
+  Variable<float> w(row({2.F, 4.F}), {.name = "w", .aggregation = Aggregation::sum});
+  Variable<float> b(1.F, {.name = "b", .aggregation = Aggregation::sum});
+  EXPECT_EQ(2 * w + b, row({5.F, 9.F}));
+  EXPECT_EQ(-w, row({-2.F, -4.F}));
+  w += b;
+  (w -= 1.F) -= row({1.F, 1.F});
+  EXPECT_EQ(w.read(), row({1.F, 3.F}));
+  strategy->run([&](ReplicaContext& context) {
+    const Tensor<float> gradient = static_cast<float>(context.replica_id_in_sync_group()) * row({2.F, 4.F});
+    w -= 0.5F * gradient;  // the sum of all
+  });
+  const auto all = static_cast<float>(sum_of_ids());
+  EXPECT_EQ(w.read(), row({1 - all, 3 - 2 * all}));
+  w.check_sync();
+}
+
+TEST_P(Variables, AreSeenWithoutACopy) {
+  Variable<int> v(row({7, 8}), {.name = "v"});
+  if (is_on_gpus()) {
+    EXPECT_PRED2(holds, refusal([&] { (void)v.view(); }, Code::usage), "in a GPU's memory");
+    return;
+  }
+  const TensorSpan<const int> seen = v.view();
+  EXPECT_EQ(seen.copy(), row({7, 8}));
+  v.assign(row({1, 2}));
+  EXPECT_EQ(seen[1], 2);
+  strategy->run([&](ReplicaContext&) { EXPECT_EQ(v.view().copy(), row({1, 2})); });
+}
+
 TEST_P(Variables, MadeInReplicasAreOne) {
   int calls = 0;
   Variable<float> v = strategy->run([&] {

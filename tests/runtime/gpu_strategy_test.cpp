@@ -6,6 +6,7 @@
 #include <chrono>
 #include <stdexcept>
 
+#include "runtime/any_tensor.hpp"
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
@@ -68,6 +69,29 @@ TEST_F(GpuStrategies, KeepAVariablesPartsInTheirMemory) {
   });
   EXPECT_EQ(v.parts()[2], row({2.F, 7.F}));
   EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
+}
+
+TEST_F(GpuStrategies, CombineTensorsWhoseTypeIsKnownAtRunTime) {
+  const AnyTensor host = Tensor<float>({2, 2}, {1.F, 2.F, 3.F, 4.F});
+  const AnyTensor there = host.copy_at({2});
+  EXPECT_EQ(gpu::where(there.view().data).device, 2);
+  EXPECT_EQ(there.rows(1, 1).to<float>(), Tensor<float>({1, 2}, {3.F, 4.F}));
+  EXPECT_EQ(there.to_string(), host.to_string());
+  EXPECT_PRED2(holds, refusal([&] { (void)there.span<float>(); }, Code::usage), "use span_on_gpu()");
+  EXPECT_PRED2(holds, refusal([&] { (void)host.span_on_gpu<float>(); }, Code::usage), "in the host's memory");
+  DeviceVector<float> elements(std::vector{5.F, 6.F}, 1);
+  const AnyTensor view = AnyTensor::view_of(elements, {2});
+  EXPECT_FALSE(view.is_owner());
+  view.assign(row({7.F, 8.F}));
+  EXPECT_EQ(AnyTensor(std::move(elements), {2, 1}).to<float>(), Tensor<float>({2, 1}, {7.F, 8.F}));
+  MirroredStrategy strategy(three, quick());
+  const int before = nccl().operations();
+  strategy.run([&](ReplicaContext& context) {
+    AnyTensor mine = host.copy_at({context.local_id() == 0 ? 2 : context.local_id() - 1});
+    context.all_reduce(mine, sum);
+    EXPECT_EQ(mine.to<float>(), 3 * host.to<float>());
+  });
+  EXPECT_GT(nccl().operations(), before);
 }
 
 TEST_F(GpuStrategies, WithoutMemoryForAVariableSayOnWhichGpu) {

@@ -282,7 +282,7 @@ TEST(Strategies, ValuesComeFromAFunctionOfTheReplica) {
   EXPECT_EQ(two.local_results(found), (std::vector<float>{3.0F, 2.0F}));
   std::ostringstream out;
   out << found;
-  EXPECT_EQ(out.str(), "PerReplica:{\n  0: 3,\n  1: 2\n}");
+  EXPECT_EQ(out.str(), "PerReplica:{\n  0: 3.0,\n  1: 2.0\n}");
   OneDeviceStrategy one(quick());
   EXPECT_NE(refusal([&] { one.reduce(sum, found); }, Code::usage).find("a PerReplica of 2 values in a strategy with 1"),
             std::string::npos);

@@ -26,6 +26,17 @@ struct Fields<Losses> {
   static auto of(auto& losses) { return std::tie(losses.total, losses.each); }
 };
 
+// Its fields can have other types.
+template <class Total, class Each>
+struct LossesOf {
+  Total total;
+  Each each;
+};
+template <class Total, class Each>
+struct Fields<LossesOf<Total, Each>> {
+  static auto of(auto& losses) { return std::tie(losses.total, losses.each); }
+};
+
 namespace {
 
 using test::refusal;
@@ -254,7 +265,7 @@ TEST(Tensors, OfOtherShapesAreRepeatedAsByNumpy) {
 TEST(Tensors, ShareTheirRows) {
   Tensor<int> whole({3, 2}, {1, 2, 3, 4, 5, 6});
   const Tensor<int>& same = whole;
-  const TensorRows<int> last = whole.rows(1, 2);
+  const TensorSpan<int> last = whole.rows(1, 2);
   EXPECT_EQ(last.shape(), (TensorShape{2, 2}));
   EXPECT_EQ(last.data(), whole.data() + 2);
   last[0] = 30;
@@ -338,6 +349,47 @@ TEST(Structures, OfDifferentFormsAreRefused) {
   const auto maps = [] { detail::regroup(std::deque{std::map<int, int>{{1, 1}}, std::map<int, int>{{2, 1}}}); };
   EXPECT_NE(refusal(maps, Code::usage).find("maps with different keys"), std::string::npos);
   refusal([] { detail::regroup(std::deque{std::map<int, int>{{1, 1}}, std::map<int, int>{}}); }, Code::usage);
+}
+
+TEST(Structures, OfFieldsOfAnyTypeHaveAFieldForAllReplicas) {
+  using Each = LossesOf<float, std::vector<Tensor<int>>>;
+  const auto whole = detail::regroup(std::deque{Each{0.5F, {row({1})}}, Each{0.25F, {row({2})}}});
+  EXPECT_EQ(whole.total, (PerReplica<float>{0.5F, 0.25F}));
+  ASSERT_EQ(whole.each.size(), 1U);
+  EXPECT_EQ(whole.each[0], (PerReplica<Tensor<int>>{row({1}), row({2})}));
+  const Each second = select_replica(1, whole);
+  EXPECT_EQ(second.total, 0.25F);
+  EXPECT_EQ(second.each[0], row({2}));
+  int parts = 0;
+  detail::for_each_number_of_parts(whole, [&](int number) { parts += number; });
+  EXPECT_EQ(parts, 4);
+  // Of a struct of fixed types, each field is asked for.
+  const PerReplica<Losses> fixed{{1.F, row({1.0})}, {2.F, row({2.0})}};
+  EXPECT_EQ(fixed.field(&Losses::total), (PerReplica<float>{1.F, 2.F}));
+}
+
+TEST(Structures, WithoutAValueInAnyReplicaHaveNone) {
+  using Maybe = std::optional<std::tuple<int, Tensor<int>>>;
+  EXPECT_FALSE(detail::regroup(std::deque<Maybe>(3)).has_value());
+  const auto whole = detail::regroup(std::deque<Maybe>{{{1, row({1})}}, {{2, row({2})}}});
+  EXPECT_EQ(std::get<0>(whole.value()), (PerReplica<int>{1, 2}));
+  EXPECT_EQ(select_replica(1, whole), (Maybe{{2, row({2})}}));
+  const std::string words = refusal([] { detail::regroup(std::deque<std::optional<int>>{{}, 7}); }, Code::usage);
+  EXPECT_NE(words.find("an empty optional in 1 of 2 replicas"), std::string::npos) << words;
+}
+
+TEST(Structures, PointersToOneObjectAreThatPointer) {
+  const auto shared = std::make_shared<std::string>("model");
+  std::string other = "another";
+  const auto same = detail::regroup(std::deque{shared, shared});
+  const std::shared_ptr<std::string> plain = same;
+  EXPECT_EQ(plain, shared);
+  EXPECT_EQ(same->size(), 5U);
+  EXPECT_EQ(*select_replica(1, same), "model");
+  const auto different = detail::regroup(std::deque{shared.get(), &other});
+  EXPECT_EQ(different[1], &other);
+  EXPECT_FALSE(different.is_common());
+  EXPECT_NE(refusal([&] { (void)different->size(); }, Code::usage).find("different pointers"), std::string::npos);
 }
 
 TEST(Structures, OfAProgramsOwnStructsHaveLeaves) {
