@@ -198,7 +198,7 @@ TEST_P(Variables, TakeResultsOfReductions) {
   static_assert(takes<Variable<float>, Mirrored<Tensor<float>>> && !takes<Variable<float>, PerReplica<Tensor<float>>>);
   std::ostringstream out;
   out << Mirrored<Tensor<float>>{Tensor<float>(2.F)};
-  EXPECT_EQ(out.str(), "Mirrored:{\n  0: 2.0\n}");
+  EXPECT_EQ(out.str(), "Mirrored:{\n  0: tf.Tensor(2.0, shape=(), dtype=float32)\n}");
 }
 
 TEST_P(Variables, CalculateLikeTensors) {
