@@ -97,6 +97,11 @@ ReplicaContext* replica_context() {
   return program_wide.load(std::memory_order_acquire) != nullptr ? nullptr : &default_strategy().replica(0);
 }
 
+std::optional<int> update_replica() {
+  if (innermost == nullptr || innermost->part < 0) return std::nullopt;
+  return innermost->strategy->replica(innermost->part).replica_id_in_sync_group();
+}
+
 bool in_cross_replica_context() { return replica_context() == nullptr; }
 
 namespace detail {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "topology/base/log.hpp"
@@ -44,6 +45,9 @@ void set_strategy(Strategy* strategy);
 // all scopes that is the default strategy's only replica.
 bool in_cross_replica_context();
 ReplicaContext* replica_context();  // Returns null in cross-replica context.
+// Returns the number in the sync group of the replica whose part is being changed, in the function given to update().
+// Returns nothing elsewhere. If all replicas share the part, it is the first replica's.
+std::optional<int> update_replica();
 
 namespace detail {
 

@@ -8,6 +8,7 @@
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
+#include "runtime/variable_scope.hpp"
 
 namespace lockstep {
 
@@ -24,12 +25,7 @@ class Extended {
   // Returns the devices on which variables are kept.
   DeviceList parameter_devices() const;
   // Returns the devices that hold the parts of a variable.
-  template <class T>
-  DeviceList devices_of(const Variable<T>& variable) const {
-    DeviceList all = strategy_->devices();
-    all.resize(variable.state().values.size());
-    return all;
-  }
+  DeviceList devices_of(const AnyVariable& variable) const;
 
   // Combines the tensors of all replicas. Returns the result once for each device, or for all devices if none are
   // named.
@@ -85,18 +81,11 @@ class Extended {
   auto call_for_each_replica(F&& function, A&&... arguments) {
     return strategy_->run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
-  // Returns a scope in which new variables are kept with this one. A strategy keeps all its variables in the same
-  // places. Throws Error usage for another strategy's variable.
-  template <class T>
-  [[nodiscard]] Scope colocate_vars_with(const Variable<T>& variable) const {
-    if (!variable_created_in_scope(variable)) refuse_stranger("colocate_vars_with", variable.strategy());
-    return strategy_->scope();
-  }
+  // Returns a scope in which new variables are kept where this one is, with as many parts. Throws Error usage for
+  // another strategy's variable.
+  ColocationScope colocate_vars_with(const AnyVariable& variable) const;
   // True if the variable belongs to this strategy.
-  template <class T>
-  bool variable_created_in_scope(const Variable<T>& variable) const {
-    return &variable.strategy() == strategy_;
-  }
+  bool variable_created_in_scope(const AnyVariable& variable) const { return &variable.strategy() == strategy_; }
   // True if this process writes checkpoints and summaries: it has the first replica.
   bool should_checkpoint() const { return is_first(); }
   bool should_save_summary() const { return is_first(); }

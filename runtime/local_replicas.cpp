@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "runtime/variable_scope.hpp"
+
 namespace lockstep::detail {
 
 LocalReplicas::RunGuard::RunGuard(LocalReplicas& replicas, std::string_view call) : running_(replicas.running_) {
@@ -31,8 +33,10 @@ std::vector<ReplicaThreads::ReplicaFailure> LocalReplicas::run(const ReplicaThre
                                                                const ReplicaThreads::FailureHandler& failure_handler) {
   barrier_->begin();
   progress_->begin();
+  const VariableScope outer = variable_scope();
   const auto whole = [&](int local) {
     const ScopedContext inside(strategy_, &context(local));
+    const ScopedVariableScope scopes(outer);
     job(local);
     barrier_->leave(local);
     progress_->leave(local);

@@ -20,7 +20,9 @@ class DefaultStrategy final : public Strategy {
   }
 
  private:
-  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
+  VariableLayout variable_layout(const VariableOptions& /*options*/) const override {
+    return detail::StrategyState::of(*this).devices.layout_at_each("");
+  }
   void run_job(const std::function<void(int local)>& job) override {
     const detail::ScopedContext inside(*this, &replica(0));
     try {
@@ -41,11 +43,7 @@ Strategy& default_strategy() {
 
 MirroredStrategy::MirroredStrategy(const StrategyOptions& options)
     : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
-  const std::vector<std::string> gpus = physical_devices("gpu");
-  if (gpus.empty())
-    state().begin_here(1);
-  else
-    state().begin_here(detail::placements_for(gpus));
+  state().begin_on_gpus();
   log_devices();
 }
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
@@ -62,6 +60,11 @@ void MirroredStrategy::log_devices() {
   log().info(text("Using MirroredStrategy with devices ", state().devices.to_text()));
 }
 
+CentralStorageStrategy::CentralStorageStrategy(const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
+  state().begin_on_gpus();
+  log_devices();
+}
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
     : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
   state().begin_here(replicas);
@@ -76,7 +79,13 @@ void CentralStorageStrategy::log_devices() {
   log().info(
       text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
            "compute_devices = ",
-           state().devices.to_text('[', ']'), ", variable_device = '", devices().front(), '\''));
+           state().devices.to_text('[', ']'), ", variable_device = '", variable_layout({}).parts.front().device, '\''));
+}
+VariableLayout CentralStorageStrategy::variable_layout(const VariableOptions& options) const {
+  const detail::ReplicaDevices& devices = detail::StrategyState::of(*this).devices;
+  if (num_local_replicas() == 1) return devices.layout_at_each("");
+  if (options.synchronization == Synchronization::on_read) return devices.layout_at_each("MirroredVariable");
+  return devices.layout_on_host("AggregatingVariable");
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
@@ -86,6 +95,9 @@ OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device, const StrategyOptions& options)
     : Strategy("OneDeviceStrategy", detail::resolved_options_here(options)) {
   state().begin_here(detail::placements_for({device}));
+}
+VariableLayout OneDeviceStrategy::variable_layout(const VariableOptions& /*options*/) const {
+  return detail::StrategyState::of(*this).devices.layout_at_each("");
 }
 
 }  // namespace lockstep

@@ -48,6 +48,23 @@ std::vector<std::string> ReplicaDevices::names() const {
   return all;
 }
 
+VariableLayout ReplicaDevices::layout_at_each(std::string kind) const {
+  VariableLayout layout{.kind = std::move(kind), .parts = {}, .part_of = {}};
+  for (int local = 0; local < replicas_; ++local) {
+    layout.parts.push_back({to_string(device(local)), gpu_of(local), local});
+    layout.part_of.push_back(static_cast<std::size_t>(local));
+  }
+  return layout;
+}
+
+VariableLayout ReplicaDevices::layout_on_host(std::string kind) const {
+  const DeviceName processors{.job = home_.job, .task = home_.task, .type = "CPU"};
+  return {.kind = std::move(kind),
+          .parts = {{.device = to_string(processors)}},
+          .part_of = std::vector<std::size_t>(static_cast<std::size_t>(replicas_), 0),
+          .is_shared = true};
+}
+
 std::string ReplicaDevices::to_text(char open, char close) const {
   const std::vector<std::string> all = names();
   return text(open, '\'', join(all, "', '"), all.size() == 1 && open == '(' ? "'," : "'", close);

@@ -9,6 +9,7 @@
 
 #include "runtime/devices.hpp"
 #include "runtime/replica_levels.hpp"
+#include "runtime/variable_layout.hpp"
 
 namespace lockstep::detail {
 
@@ -35,6 +36,9 @@ class ReplicaDevices {
   std::string to_text(char open = '(', char close = ')') const;
   // Returns the first replica on the device; nothing if there is none.
   std::optional<int> local_on(std::string_view device) const;
+  // Return layouts of variables of a kind: with a part on each replica's device, or with one part on the processors.
+  VariableLayout layout_at_each(std::string kind) const;
+  VariableLayout layout_on_host(std::string kind) const;
   // True if the name is that of another process's device.
   bool is_elsewhere(std::string_view device) const;
 

@@ -67,7 +67,8 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
     : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::message_of(cause)),
             can_go_on ? "the others were cancelled; the strategy can be used again"
-                      : "the others were cancelled, on all processes; make a new strategy"),
+                      : "the others were cancelled, on all processes; make a new strategy, and give it the variables: "
+                        "adopt(old one)"),
       replica_(replica),
       cause_(std::move(cause)) {}
 

@@ -57,6 +57,11 @@ void detail::StrategyState::begin_here(int count) {
   begin(count, 0, count, ReplicaMembers::in_this_process(count, config.options()));
 }
 
+void detail::StrategyState::begin_on_gpus() {
+  const std::vector<std::string> gpus = physical_devices("gpu");
+  gpus.empty() ? begin_here(1) : begin_here(placements_for(gpus));
+}
+
 void detail::StrategyState::begin_here(std::vector<ReplicaPlacement> placements) {
   const int count = static_cast<int>(placements.size());
   place(std::move(placements), count);
@@ -104,6 +109,9 @@ CommunicationOptions Strategy::communication_with(const CommunicationOptions& ca
   return state_->config.communication_with(call);
 }
 std::string Strategy::describe() const { return state_->config.describe(); }
+VariableLayout Strategy::variable_layout(const VariableOptions& /*options*/) const {
+  return state_->devices.layout_at_each("MirroredVariable");
+}
 std::vector<std::string> Strategy::devices() const { return state_->devices.names(); }
 
 std::string Strategy::explain() const {

@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -18,10 +19,12 @@
 #include "runtime/replica_context.hpp"
 #include "runtime/replica_error.hpp"
 #include "runtime/values/fold.hpp"
+#include "runtime/variable_layout.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep {
 
+class AnyVariable;
 class Extended;
 class Resolver;
 template <class T>
@@ -51,12 +54,7 @@ struct RunOptions {
 // a time.
 class Strategy {
  public:
-  // Tells how variables made in its scope are kept: plain, mirrored at each replica, or as one central copy.
-  enum class VariablePlacement { plain, mirrored, central };
-
   virtual ~Strategy();
-  // Returns how variables are kept.
-  virtual VariablePlacement variable_placement() const { return VariablePlacement::mirrored; }
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
@@ -159,6 +157,19 @@ class Strategy {
     return PerReplica(std::move(all));
   }
 
+  // Returns where the parts of a new variable are kept: one at each replica, unless the strategy says otherwise.
+  virtual VariableLayout variable_layout(const VariableOptions& options) const;
+  // Returns the strategy's variables that still exist, in the order in which they were made.
+  std::vector<AnyVariable> variables() const;
+  // Returns the variable of this path. Throws Error usage if there is none; the message lists the paths that exist.
+  AnyVariable variable(std::string_view path) const;
+  // Take over a variable of another strategy, or all of its variables, with their values: after a failure, or to go on
+  // with other replicas. All handles of a variable then refer to it in this strategy. A mirrored variable gets the
+  // value of replica 0. A sum synchronised on read keeps what the replicas of the processes that are left have added
+  // up.
+  void adopt(const AnyVariable& variable, Origin origin = Origin::here());
+  void adopt(const Strategy& old, Origin origin = Origin::here());
+
   // Returns the operations given in the options, or the default ones. The strategy owns them.
   CrossDeviceOps& cross_device_ops();
   // Returns the lower-level functions: runtime/extended.hpp.
@@ -225,22 +236,23 @@ class OneDeviceStrategy final : public Strategy {
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:
-  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
+  VariableLayout variable_layout(const VariableOptions& options) const override;
 };
 
 // Runs replicas of one process that share a single copy of each variable. Changes are combined first.
 class CentralStorageStrategy final : public Strategy {
  public:
-  // Makes this many replicas as threads. Variables have one value in the host's memory.
-  explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
-  // Makes one replica on each of the devices, and keeps variables on the first.
+  // Makes one replica on each GPU that this process sees, or a single one without GPUs. Variables are in the host's
+  // memory. If there is only one replica, they are on its device.
+  explicit CentralStorageStrategy(const StrategyOptions& options = {});
+  // Makes this many replicas as threads.
+  explicit CentralStorageStrategy(int replicas, const StrategyOptions& options = {});
+  // Makes one replica on each of the devices.
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
   void log_devices();
-  VariablePlacement variable_placement() const override {
-    return num_local_replicas() > 1 ? VariablePlacement::central : VariablePlacement::plain;
-  }
+  VariableLayout variable_layout(const VariableOptions& options) const override;
 };
 
 template <class F, class... A>

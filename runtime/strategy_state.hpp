@@ -2,8 +2,6 @@
 // Puts together the parts of a strategy below its verbs.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +12,7 @@
 #include "runtime/replica_members.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/strategy_config.hpp"
+#include "runtime/variable_registry.hpp"
 
 namespace lockstep::detail {
 
@@ -33,9 +32,11 @@ struct StrategyState {
   // Make all replicas in this process.
   void begin_here(int count);
   void begin_here(std::vector<ReplicaPlacement> placements);
+  // Makes one replica on each GPU that this process sees, or a single one without GPUs.
+  void begin_on_gpus();
 
-  std::shared_ptr<const Strategy*> here;    // Expires when the strategy ends. Its variables check it.
-  std::atomic<std::uint64_t> variables{0};  // Counts the variables made; equal on all processes.
+  std::shared_ptr<const Strategy*> here;  // Expires when the strategy ends. Its variables check it.
+  VariableRegistry variables;
   std::shared_ptr<Resolver> resolver;
   StrategyConfig config;
   ReplicaDevices devices;

@@ -9,11 +9,13 @@
 #include "runtime/default_strategy.hpp"
 #include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::holds;
 using test::quick;
 using test::refusal;
 
@@ -245,11 +247,6 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
   EXPECT_EQ(mirrored.extended().devices_of(v), mirrored.devices());
   EXPECT_TRUE(mirrored.extended().variable_created_in_scope(v));
   EXPECT_FALSE(central.extended().variable_created_in_scope(v));
-  {
-    const Scope beside = mirrored.extended().colocate_vars_with(v);
-    Variable slot(0.F);
-    EXPECT_EQ(mirrored.extended().devices_of(slot), mirrored.extended().devices_of(v));
-  }
   EXPECT_NE(refusal([&] { static_cast<void>(central.extended().colocate_vars_with(v)); }, Code::usage)
                 .find("colocate_vars_with of CentralStorageStrategy with 2 replicas with a variable of Mirrored"),
             std::string::npos);
@@ -259,6 +256,31 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
   EXPECT_EQ(v.read().item(), 4);
   EXPECT_EQ(mirrored.extended().call_for_each_replica([](ReplicaContext& context) { return context.local_id(); }),
             (PerReplica<int>{0, 1}));
+}
+
+// What is kept beside a metric has a part for each replica, where other variables have one for all.
+TEST(ExtendedVerbs, KeepVariablesBesideOthers) {
+  CentralStorageStrategy strategy(2, quick());
+  Extended extended = strategy.extended();
+  const Scope scope = strategy.scope();
+  const Variable shared(0.F);
+  const Variable metric(0.F, {.name = "metric", .synchronization = Synchronization::on_read});
+  EXPECT_EQ(extended.devices_of(shared).size(), 1U);
+  EXPECT_EQ(extended.devices_of(metric), strategy.devices());
+  {
+    const auto beside = extended.colocate_vars_with(metric);
+    Variable slot(0.F);
+    EXPECT_EQ(extended.devices_of(slot), strategy.devices());
+    const Variable<float> made = strategy.run([] { return Variable(0.F); });
+    EXPECT_EQ(extended.devices_of(made), strategy.devices());
+    const auto within = extended.colocate_vars_with(shared);
+    EXPECT_EQ(extended.devices_of(Variable(0.F)).size(), 1U);
+    EXPECT_PRED2(holds, refusal([] { Variable(0.F, {.synchronization = Synchronization::on_read}); }, Code::usage),
+                 "needs a part in each replica");
+    strategy.run([&](ReplicaContext& context) { slot.assign(static_cast<float>(context.local_id())); });
+    EXPECT_EQ(slot.parts(), (std::vector<Tensor<float>>{0.F, 1.F}));
+  }
+  EXPECT_EQ(extended.devices_of(Variable(0.F)).size(), 1U);
 }
 
 TEST(ExtendedVerbs, UpdateNonSlotValues) {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include "runtime/strategy.hpp"
+#include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
@@ -116,6 +116,10 @@ TEST(Devices, OfOtherStrategiesAreNamed) {
   EXPECT_EQ(one.devices(), std::vector{whole});
   EXPECT_NE(one.explain().find(whole), std::string::npos);
   EXPECT_EQ(one.reduce("SUM", one.run([] { return 2; })), 2);
+  {
+    const Scope scope = one.scope();
+    EXPECT_EQ(one.extended().devices_of(Variable(1.F)), std::vector{whole});
+  }
   const CentralStorageStrategy central(std::vector{last}, quick());
   EXPECT_EQ(central.devices(), std::vector{whole});
   EXPECT_NE(refusal([] { OneDeviceStrategy("cpu:100000", quick()); }, Code::usage).find("there are cpu:0"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables under every strategy and layout: every cell of the tables of assignments and reads.
 #include <complex>
+#include <cstring>
 #include <sstream>
 
 #include "tests/runtime/layouts.hpp"
@@ -79,6 +80,18 @@ TEST_P(Variables, AreAssignedInReplicasAsTheirAggregationSays) {
   }
 }
 
+// TensorFlow refuses a plain number with the aggregation SUM. Here it is each replica's own, as a tensor is.
+TEST_P(Variables, TakeANumberAsEachReplicasOwn) {
+  Variable total(1.F, written(Aggregation::sum));
+  Variable mean(1.F, written(Aggregation::mean));
+  strategy->run([&] {
+    total.assign_add(2.F);
+    mean.assign_add(2.F);
+  });
+  each_part_is(total, 1 + 2 * static_cast<float>(size()));
+  each_part_is(mean, 3);
+}
+
 TEST_P(Variables, WithoutAnAggregationChangeInTheirOwnReplicaAlone) {
   Variable v(0.F, written(Aggregation::none));
   const auto assign = [&] { strategy->run([&](ReplicaContext& context) { v.assign(number(context)); }); };
@@ -116,6 +129,14 @@ TEST_P(Variables, AreUpdatedPartByPart) {
       },
       own);
   for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(first() + i));
+}
+
+TEST_P(Variables, TellWhichReplicasPartIsUpdated) {
+  Variable v(1.F, written(Aggregation::none));
+  EXPECT_FALSE(update_replica().has_value());
+  const auto updated = strategy->update(v, [](Variable<float>&) { return update_replica().value_or(-1); });
+  for (int i = 0; i < updated.size(); ++i) EXPECT_EQ(updated[i], first() + i);
+  strategy->run([] { EXPECT_FALSE(update_replica().has_value()); });
 }
 
 TEST_P(Variables, AreChangedByRowsForAll) {
@@ -182,6 +203,29 @@ TEST_P(Variables, ThatAreSumsComeBackExactly) {
   Variable<float> third(0.F, on_read(Aggregation::sum));
   third.restore(1.F / 3);
   EXPECT_EQ(third.read().item(), 1.F / 3);
+}
+
+// A sum of 0.0 and -0.0 is 0.0.
+TEST_P(Variables, RestoreNegativeZeros) {
+  const auto restore = [&](auto zero) {
+    using T = decltype(zero);
+    for (const Aggregation aggregation : {Aggregation::sum, Aggregation::mean, Aggregation::only_first_replica}) {
+      for (const VariableOptions& options : {on_read(aggregation), written(aggregation)}) {
+        Variable<T> v(Tensor<T>(T{}), options);
+        for (const T value : {zero, T{}}) {
+          v.restore(Tensor<T>(value));
+          const T read = v.read().item();
+          EXPECT_EQ(std::memcmp(&read, &value, sizeof(T)), 0) << to_string(data_type_of<T>);
+        }
+      }
+    }
+  };
+  restore(-0.F);
+  restore(-0.0);
+  restore(f16(-0.F));
+  restore(bf16(-0.F));
+  restore(std::complex<float>(-0.F, -0.F));
+  restore(std::complex<double>(-0.0, -0.0));
 }
 
 TEST_P(Variables, ThatCountStepsCountEachOnce) {

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/extended.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/gpu_replicas.hpp"
@@ -68,6 +69,38 @@ TEST_F(GpuStrategies, KeepAVariablesPartsInTheirMemory) {
   });
   EXPECT_EQ(v.parts()[2], row({2.F, 7.F}));
   EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
+}
+
+// Replicas on several GPUs share a variable in the host's memory. A single one has it on its GPU.
+TEST_F(GpuStrategies, KeepCentralVariablesOnProcessorsUnlessThereIsOneGpu) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const auto device_of_a_variable = [](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    Variable v(row({1.F, 2.F}), {.aggregation = Aggregation::sum});
+    strategy.run([&] { v.assign_add(row({1.F, 1.F})); });
+    EXPECT_EQ(v.parts().size(), 1U);
+    EXPECT_EQ(v.read()[0], 1 + static_cast<float>(strategy.num_replicas_in_sync()));
+    EXPECT_EQ(strategy.extended().devices_of(v), strategy.extended().parameter_devices());
+    return gpu::where(AnyVariable(v).part(0).data).device;
+  };
+  CentralStorageStrategy all(options);
+  EXPECT_EQ(all.num_replicas_in_sync(), 4);
+  EXPECT_EQ(device_of_a_variable(all), gpu::MemoryLocation::host);
+  EXPECT_EQ(all.extended().parameter_devices(),
+            std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+  CentralStorageStrategy one(std::vector<std::string>{"gpu:2"}, options);
+  EXPECT_EQ(device_of_a_variable(one), 2);
+  OneDeviceStrategy alone("gpu:3", quick());
+  EXPECT_EQ(device_of_a_variable(alone), 3);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_PRED2(holds, lines[0],
+               "with compute_devices = ['/job:localhost/replica:0/task:0/device:GPU:0', "
+               "'/job:localhost/replica:0/task:0/device:GPU:1', '/job:localhost/replica:0/task:0/device:GPU:2', "
+               "'/job:localhost/replica:0/task:0/device:GPU:3'], "
+               "variable_device = '/job:localhost/replica:0/task:0/device:CPU:0'");
+  EXPECT_PRED2(holds, lines[1], "variable_device = '/job:localhost/replica:0/task:0/device:GPU:2'");
 }
 
 TEST_F(GpuStrategies, WithoutMemoryForAVariableSayOnWhichGpu) {

@@ -11,11 +11,13 @@
 #include "runtime/default_strategy.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/runtime/variable_case.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::holds;
 using test::on_read;
 using test::quick;
 using test::refusal;
@@ -318,6 +320,39 @@ TEST(Variable, ChangesOfOwnPartsHaveNoOrder) {
   EXPECT_EQ(v.read().item(), 1);
   EXPECT_EQ(w.read().item(), 10);
   v.check_sync();
+}
+
+TEST(Variable, WithoutAnAggregationWarnsOnceInReplicas) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  MirroredStrategy strategy(2, options);
+  const Scope scope = strategy.scope();
+  Variable v(0.F, {.name = "lost"});
+  Variable apart(0.F, on_read(Aggregation::none));
+  v.assign(1.F);
+  EXPECT_TRUE(lines.empty());
+  int line = 0;
+  for (int i = 0; i < 3; ++i) {
+    strategy.run([&](ReplicaContext& context) {
+      apart.assign(2.F);
+      if (context.replica_id_in_sync_group() == 1) v.assign(2.F), line = __LINE__;
+    });
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_PRED2(holds, lines[0], "replica 1 assigns variable 'lost' at ");
+  EXPECT_PRED2(holds, lines[0], text("variable_rules_test.cpp:", line, ": it has no aggregation"));
+}
+
+TEST(Variable, PathsAreUsedOnce) {
+  MirroredStrategy strategy(1, quick());
+  const Scope scope = strategy.scope();
+  std::vector<AnyVariable> all;
+  for (const char* name : {"w", "w_2", "w", "w", "w_1", "w", "w_01"}) all.emplace_back(Variable(1.F, {.name = name}));
+  std::vector<std::string> paths;
+  for (const AnyVariable& each : all) paths.push_back(each.path());
+  EXPECT_EQ(paths, (std::vector<std::string>{"w", "w_2", "w_1", "w_3", "w_1_1", "w_4", "w_01"}));
+  refusal([] { const NameScope none(""); }, Code::usage);
 }
 
 TEST(Central, VariablesAreThereOnce) {
