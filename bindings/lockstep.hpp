@@ -8,6 +8,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "collectives/communicator/local.hpp"
 #include "collectives/gpu/memory.hpp"
+#include "runtime/any_strategy.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/extended.hpp"
 #include "runtime/gradient_reducer.hpp"

@@ -22,6 +22,20 @@ std::string_view to_string(CommunicationImplementation implementation) {
   return "unknown";
 }
 
+std::string_view to_string(Channel channel) {
+  switch (channel) {
+    case Channel::training:
+      return "training";
+    case Channel::input:
+      return "input";
+    case Channel::checkpoints:
+      return "checkpoints";
+    case Channel::health:
+      return "health";
+  }
+  return "unknown";
+}
+
 CommunicationOptions CommunicationOptions::merged(const CommunicationOptions& others) const {
   CommunicationOptions all = *this;
   if (others.bytes_per_pack != 0) all.bytes_per_pack = others.bytes_per_pack;

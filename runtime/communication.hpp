@@ -28,6 +28,11 @@ using CollectiveCommunication = CommunicationImplementation;  // Keeps the older
 
 std::string_view to_string(CommunicationImplementation implementation);  // Returns "AUTO", "RING" or "NCCL".
 
+// Names the purposes for which the processes of a strategy communicate.
+enum class Channel : std::uint8_t { training, input, checkpoints, health };
+
+std::string_view to_string(Channel channel);  // Returns "training", "input", "checkpoints" or "health".
+
 // Holds the hints for one call, or for all calls of a strategy.
 struct CommunicationOptions {
   // Holds how many bytes of values are combined as one pack. Zero puts all values into one pack.

@@ -53,8 +53,6 @@ bool ReplicaGroup::by_nccl() const { return detail::StrategyState::of(*strategy_
 
 const std::string& ReplicaGroup::why() const { return detail::StrategyState::of(*strategy_).config.choice().why; }
 
-bool ReplicaGroup::has_leader() const { return detail::ReplicaCalls::of(*strategy_).has_leader(); }
-
 std::string ReplicaGroup::devices_text() const { return detail::StrategyState::of(*strategy_).devices.to_text(); }
 
 // Applies the call's timeout to all members until all have ended.
@@ -94,7 +92,7 @@ int ReplicaGroup::find(const std::string& device) {
   return all.front();
 }
 
-// Combines one value for each process, by the communicator of the first replicas.
+// Combines one value for each process, by their training channel.
 void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& values) {
   detail::ReplicaCalls::of(*strategy_).run_leader([&](Communicator& leader) {
     const detail::ScopedTimeout scoped_timeout(leader, options_.timeout);
@@ -242,10 +240,6 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
                                             std::size_t number) {
   const ReduceOp step = op == ReduceOp::avg ? ReduceOp::sum : op;
   const bool several = group.size() > group.local();
-  if (several && !group.has_leader()) {
-    say(group, "the strategy was not made with it, so that replicas of all processes go as one");
-    return group.all_reduce(op, pack);
-  }
   std::vector<std::string> levels;
   for (const detail::ReplicaLevel& each : group.levels()) levels.push_back(each.name);
   if (several) levels.emplace_back("processes");

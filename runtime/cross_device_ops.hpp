@@ -41,8 +41,6 @@ class ReplicaGroup {
   bool by_nccl() const;
   // Returns the reason for the backend.
   const std::string& why() const;
-  // True if the processes can meet without their other replicas.
-  bool has_leader() const;
   const Log& log() const { return strategy_->log(); }
   // Returns the strategy's options, overridden by those of the call.
   const CommunicationOptions& options() const { return options_; }
@@ -74,8 +72,8 @@ class CrossDeviceOps {
   virtual ~CrossDeviceOps() = default;
   // Returns a text for people.
   virtual std::string describe() const = 0;
-  // True if the processes meet without their other replicas: the strategy then makes a communicator for that. It must
-  // be equal on all processes.
+  // True if the processes meet without their other replicas, by their training channel. It must be equal on all
+  // processes.
   virtual bool wants_leader() const { return false; }
 
   // Combines the tensors of all replicas. Returns the result once for each device of the strategy in `to`, or for all

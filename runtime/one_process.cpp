@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the strategies of one process, which differ in the devices of their replicas.
+#include "runtime/any_strategy.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/replica_error.hpp"
 #include "runtime/strategy_state.hpp"
@@ -12,6 +13,9 @@ class DefaultStrategy final : public Strategy {
  public:
   DefaultStrategy() : Strategy("the default strategy", detail::resolved_options_here({})) {
     state().replicas.add(1, 0);
+    state().channels.begin_alone([&options = state().config.options()](Channel channel) {
+      return std::move(*detail::ReplicaMembers::in_this_process(1, options, text(to_string(channel), " channel"))(0));
+    });
     state().members.serve_each_thread([&options = state().config.options()]() -> Communicator& {
       thread_local std::unique_ptr<Communicator> mine;
       if (!mine || mine->failed()) mine = detail::ReplicaMembers::in_this_process(1, options)(0);
@@ -23,10 +27,12 @@ class DefaultStrategy final : public Strategy {
   VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
   void run_job(const std::function<void(int local)>& job) override {
     const detail::ScopedContext inside(*this, &replica(0));
+    const std::uint64_t run = ++state().runs;
     try {
       job(0);
     } catch (...) {
-      throw ReplicaError(0, 1, std::current_exception(), true);
+      const std::exception_ptr cause = std::current_exception();
+      throw ReplicaError(0, 1, run, detail::message_of(cause), cause, true);
     }
   }
 };
@@ -38,6 +44,8 @@ Strategy& default_strategy() {
   static DefaultStrategy* const one = new DefaultStrategy;
   return *one;
 }
+
+Strategy& AnyStrategy::operator*() const { return strategy_ == nullptr ? default_strategy() : *strategy_; }
 
 MirroredStrategy::MirroredStrategy(const StrategyOptions& options)
     : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {

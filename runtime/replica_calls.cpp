@@ -15,6 +15,7 @@
 #include "runtime/packs.hpp"
 #include "runtime/replica_devices.hpp"
 #include "runtime/replica_members.hpp"
+#include "runtime/strategy_state.hpp"
 
 namespace lockstep::detail {
 
@@ -32,7 +33,7 @@ class ReplicaCalls::CallGuard {
   explicit CallGuard(ReplicaCalls& calls) {
     if (is_merged(calls.strategy_) || !calls.replicas_.have_threads()) return;
     guard_.emplace(calls.replicas_, "reduce()");
-    calls.members_.restore();
+    StrategyState::of(calls.strategy_).restore();
   }
 
  private:
@@ -43,12 +44,9 @@ int ReplicaCalls::size() const { return config_.size(); }
 
 bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
 
-bool ReplicaCalls::has_leader() const { return members_.leader() != nullptr || config_.size() == devices_.tasks(); }
-
-// Uses the communicator of processes if there is one. Otherwise each process has one replica, which is the leader.
 void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
   const CallGuard guard(*this);
-  call(members_.leader() != nullptr ? *members_.leader() : members_.at(0));
+  call(channels_.at(Channel::training));
 }
 
 // Starts the call of every local member from this thread, then waits for all. With NCCL each member has a thread,

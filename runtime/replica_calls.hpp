@@ -18,6 +18,7 @@
 namespace lockstep::detail {
 
 class LocalReplicas;
+class ProcessChannels;
 class ReplicaDevices;
 class ReplicaMembers;
 class StrategyConfig;
@@ -35,16 +36,19 @@ class ReplicaCalls {
  public:
   using Start = std::function<Request(Communicator& member, int local)>;
 
-  ReplicaCalls(Strategy& strategy, const StrategyConfig& config, const ReplicaDevices& devices, LocalReplicas& replicas,
-               ReplicaMembers& members)
-      : strategy_(strategy), config_(config), devices_(devices), replicas_(replicas), members_(members) {}
+  ReplicaCalls(Strategy& strategy, const StrategyConfig& config, const ReplicaDevices& devices,
+               ProcessChannels& channels, LocalReplicas& replicas, ReplicaMembers& members)
+      : strategy_(strategy),
+        config_(config),
+        devices_(devices),
+        channels_(channels),
+        replicas_(replicas),
+        members_(members) {}
   // Returns the calls of that strategy, which owns them.
   static ReplicaCalls& of(const Strategy& strategy);
 
   // Starts a call of every local member, perhaps in several threads, and waits for all.
   void run_all(const Start& start, Origin origin, const CallSubject& subject = {});
-  // True if the processes can meet without their other replicas.
-  bool has_leader() const;
   // Calls a function with the communicator of the processes.
   void run_leader(const std::function<void(Communicator& leader)>& call);
   // True if the program gave cross-device operations of its own, which then combine all values.
@@ -75,6 +79,7 @@ class ReplicaCalls {
   Strategy& strategy_;
   const StrategyConfig& config_;
   const ReplicaDevices& devices_;
+  ProcessChannels& channels_;
   LocalReplicas& replicas_;
   ReplicaMembers& members_;
 };

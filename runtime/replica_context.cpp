@@ -14,6 +14,12 @@ Communicator& ReplicaContext::communicator() const {
     throw Error(Code::usage,
                 "mismatching ReplicaContext: a call on that of another replica, inside merge_call, or outside of run()",
                 "use the context that the replica's function is given, in that function");
+  if (detail::is_helper())
+    throw Error(Code::usage,
+                text("a thread that works for replica ", global_,
+                     " makes a collective or merge_call, and these belong to the "
+                     "replica's own thread"),
+                "make it in the replica's function, or use a channel of the strategy");
   return state_->members.at(local_);
 }
 

@@ -64,11 +64,13 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 
 }  // namespace
 
-ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
-    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::message_of(cause)),
+ReplicaError::ReplicaError(int replica, int of, std::uint64_t run, const std::string& message, std::exception_ptr cause,
+                           bool can_go_on)
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", message),
             can_go_on ? "the others were cancelled; the strategy can be used again"
                       : "the others were cancelled, on all processes; make a new strategy"),
       replica_(replica),
+      run_(run),
       cause_(std::move(cause)) {}
 
 ReplicaThreads::ReplicaThreads(int size, std::vector<std::vector<int>> cpus)

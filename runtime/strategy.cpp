@@ -12,13 +12,35 @@ namespace {
 
 using Failures = std::vector<ReplicaThreads::ReplicaFailure>;
 
-// Throws the first failure by time that is not a consequence of another.
-[[noreturn]] void throw_first(Strategy& strategy, const Failures& failures) {
-  auto first = std::ranges::find_if_not(failures, detail::is_consequence, &ReplicaThreads::ReplicaFailure::cause);
-  if (first == failures.end()) first = failures.begin();
-  const int size = strategy.num_replicas_in_sync();
-  throw ReplicaError(strategy.replica(first->replica).replica_id_in_sync_group(), size, first->cause,
-                     strategy.num_local_replicas() == size);
+// Returns the first failure by time that is not a consequence of another.
+const ReplicaThreads::ReplicaFailure& first_of(const Failures& failures) {
+  const auto first = std::ranges::find_if_not(failures, detail::is_consequence, &ReplicaThreads::ReplicaFailure::cause);
+  return first == failures.end() ? failures.front() : *first;
+}
+
+bool is_stall(const ReplicaThreads::ReplicaFailure& failure) {
+  try {
+    std::rethrow_exception(failure.cause);
+  } catch (const Error& error) {
+    return error.code() == Code::stall;
+  } catch (...) {
+    return false;
+  }
+}
+
+// Throws the failure on which all processes agree.
+[[noreturn]] void throw_failure(detail::StrategyState& state, const Failures& failures, bool is_cause) {
+  using Kind = detail::RunFailure::Kind;
+  const auto& [local, cause] = first_of(failures);
+  const Kind kind = is_cause ? Kind::cause : detail::is_consequence(cause) ? Kind::consequence : Kind::joint;
+  const detail::RunFailure mine{kind, state.runs, state.replicas.context(local).replica_id_in_sync_group(),
+                                detail::message_of(cause)};
+  const std::optional<detail::RunFailure> agreed = state.members.agree(mine, std::ranges::any_of(failures, is_stall));
+  const detail::RunFailure first = agreed.value_or(mine);
+  const bool is_here = first.replica == mine.replica && first.run == mine.run;
+  throw ReplicaError(first.replica, state.config.size(), first.run, is_here ? mine.message : first.message,
+                     is_here ? cause : std::make_exception_ptr(Error(Code::peer_failed, first.message)),
+                     agreed.has_value());
 }
 
 }  // namespace
@@ -26,9 +48,9 @@ using Failures = std::vector<ReplicaThreads::ReplicaFailure>;
 detail::StrategyState::StrategyState(Strategy& strategy, std::string name, ResolvedOptions options)
     : here(std::make_shared<const Strategy*>(&strategy)),
       config(std::move(name), std::move(options)),
-      members(config),
+      members(config, channels),
       replicas(strategy, config),
-      calls(strategy, config, devices, replicas, members) {}
+      calls(strategy, config, devices, channels, replicas, members) {}
 
 void detail::StrategyState::place(std::vector<ReplicaPlacement> placements, int count) {
   for (ReplicaPlacement& each : placements) {
@@ -39,12 +61,19 @@ void detail::StrategyState::place(std::vector<ReplicaPlacement> placements, int 
   config.choose_backend(devices.types(), is_free);
 }
 
-void detail::StrategyState::begin(int count, int first, int size, const MakeMember& make) {
+void detail::StrategyState::begin(int count, int first, int size, const Prepare& prepare) {
   config.set_size(size);
   replicas.add(count, first);
   replicas.start_threads(devices);
-  members.begin(replicas.threads(), count, make);
+  members.begin(replicas.threads(), count, prepare);
   if (first == 0) config.log_choice();
+}
+
+void detail::StrategyState::begin_alone(int count) {
+  channels.begin_alone([this](Channel channel) {
+    return std::move(*ReplicaMembers::in_this_process(1, config.options(), text(to_string(channel), " channel"))(0));
+  });
+  begin(count, 0, count, [this, count] { return ReplicaMembers::in_this_process(count, config.options()); });
 }
 
 void detail::StrategyState::begin_here(int count) {
@@ -54,13 +83,13 @@ void detail::StrategyState::begin_here(int count) {
   // A single replica needs no part of the machine, so the machine is not read.
   if (config.options().pin && count > 1) return begin_here(placements_for(count));
   place({}, count);
-  begin(count, 0, count, ReplicaMembers::in_this_process(count, config.options()));
+  begin_alone(count);
 }
 
 void detail::StrategyState::begin_here(std::vector<ReplicaPlacement> placements) {
   const int count = static_cast<int>(placements.size());
   place(std::move(placements), count);
-  begin(count, 0, count, ReplicaMembers::in_this_process(count, config.options()));
+  begin_alone(count);
 }
 
 detail::ReplicaCalls& detail::ReplicaCalls::of(const Strategy& strategy) { return StrategyState::of(strategy).calls; }
@@ -79,23 +108,33 @@ Strategy::~Strategy() {
 void Strategy::run_job(const std::function<void(int)>& job) {
   detail::require_cross_replica(*this, "run");
   const detail::LocalReplicas::RunGuard guard(state_->replicas, "run()");
-  state_->members.restore();
+  state_->restore();
+  ++state_->runs;
+  std::atomic<bool> is_cause{false};
   const auto handle_failure = [&](int local, const std::string& what) {
+    if (!state_->members.have_failed()) is_cause = true;
     const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
     state_->replicas.cancel(why);
     state_->members.refuse(local, why);
   };
   const Failures failures = state_->replicas.run(job, handle_failure);
-  if (!failures.empty()) throw_first(*this, failures);
+  if (!failures.empty()) throw_failure(*state_, failures, is_cause);
   if (state_->members.have_failed())
     throw Error(Code::already_failed, text("a collective of a run of ", describe(), " failed, and no replica said so"),
                 "let its error out of the replica's function, and wait for every request");
+}
+
+// Processes that have found a failure in different runs count on from the failed one.
+void detail::StrategyState::restore() {
+  const std::optional<RunFailure> failure = members.restore();
+  if (failure && failure->kind != RunFailure::Kind::none) runs = failure->run;
 }
 
 int Strategy::num_replicas_in_sync() const { return state_->config.size(); }
 int Strategy::num_local_replicas() const { return state_->replicas.count(); }
 ReplicaContext& Strategy::replica(int local) { return state_->replicas.context(local); }
 const Resolver* Strategy::cluster_resolver() const { return state_->resolver.get(); }
+Communicator& Strategy::channel(Channel channel) { return state_->channels.at(channel); }
 CrossDeviceOps& Strategy::cross_device_ops() { return state_->config.ops(); }
 Order Strategy::order() const { return state_->config.options().order; }
 const Log& Strategy::log() const { return state_->config.options().log; }

@@ -159,6 +159,12 @@ class Strategy {
     return PerReplica(std::move(all));
   }
 
+  // Returns the communicator of the processes for one purpose, with one member each; of size 1 in a strategy of one
+  // process. The strategy owns it. Any thread may use it, one at a time for each channel. A collective of one channel
+  // does not wait for another channel or for replicas, and an exception in a replica leaves all but `training` as they
+  // are. `health` is the strategy's own: through it, processes agree on failures.
+  Communicator& channel(Channel channel);
+
   // Returns the operations given in the options, or the default ones. The strategy owns them.
   CrossDeviceOps& cross_device_ops();
   // Returns the lower-level functions: runtime/extended.hpp.
@@ -209,9 +215,13 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   MultiWorkerMirroredStrategy(Session& session, int replicas, const std::vector<std::string>* devices,
                               const StrategyOptions& options);
+  void begin_channels(Session& session);
   void begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements);
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
-  std::unique_ptr<Communicator> of_ranks(Session& session, const char* name);
+  // Makes the training channel again after a failure.
+  void renew_training();
+  // Makes a communicator of the processes, as `parent` is one.
+  Communicator of_ranks(Communicator& parent, std::string name, std::string member = "rank");
   bool wants_leader();
   void log_devices(const Session& session);
 };

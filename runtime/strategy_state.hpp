@@ -20,7 +20,7 @@ namespace lockstep::detail {
 // Is owned by a strategy. It outlives the strategy if exit() in a replica's function destroys a strategy with static
 // storage, because the other replicas still run.
 struct StrategyState {
-  using MakeMember = ReplicaMembers::MakeMember;
+  using Prepare = ReplicaMembers::Prepare;
   static constexpr int max_local_replicas = 256;  // Limits the replicas of one process.
 
   StrategyState(Strategy& strategy, std::string name, ResolvedOptions options);
@@ -29,16 +29,22 @@ struct StrategyState {
   // Sets where replicas run, before they are made. An empty list gives no placement to the `count` replicas.
   void place(std::vector<ReplicaPlacement> placements, int count);
   // Makes the replicas and their members. `first` is the number of this process's first replica among all `size`.
-  void begin(int count, int first, int size, const MakeMember& make);
+  void begin(int count, int first, int size, const Prepare& prepare);
   // Make all replicas in this process.
+  void begin_alone(int count);
   void begin_here(int count);
   void begin_here(std::vector<ReplicaPlacement> placements);
 
+  // Makes failed members again before a call. Throws Error already_failed if they cannot be made.
+  void restore();
+
   std::shared_ptr<const Strategy*> here;    // Expires when the strategy ends. Its variables check it.
+  std::atomic<std::uint64_t> runs{0};       // Counts the runs; equal on all processes after a failure.
   std::atomic<std::uint64_t> variables{0};  // Counts the variables made; equal on all processes.
   std::shared_ptr<Resolver> resolver;
   StrategyConfig config;
   ReplicaDevices devices;
+  ProcessChannels channels;
   ReplicaMembers members;
   LocalReplicas replicas;  // Is destroyed before the members, so that its threads end first.
   ReplicaCalls calls;

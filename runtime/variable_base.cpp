@@ -72,6 +72,10 @@ CallerContext VariableBase::caller_context(std::string_view call) const {
                 text(call, " in a replica of ", get_strategy().describe(), ": ", rules_.quoted(),
                      " was made outside of its scope, and the replicas would change it all at once"),
                 in_scope);
+  if (is_helper() && call != "read")
+    throw Error(Code::usage,
+                text(call, " of ", rules_.quoted(), " in a thread that works for a replica, which may only read it"),
+                "change variables in the replica's own thread");
   return who;
 }
 

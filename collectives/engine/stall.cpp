@@ -52,7 +52,7 @@ std::string grouped(const MemberReports& reports, const IndexSet& asked, const M
   std::vector<std::string> parts;
   parts.reserve(groups.size());
   for (const auto& [sentence, ranks] : groups)
-    parts.push_back(text(sentence.is_here ? ranks_text(ranks) : members.name_of(ranks), ' ',
+    parts.push_back(text(sentence.is_here ? members.number_of(ranks) : members.name_of(ranks), ' ',
                          ranks.size() == 1 ? sentence.one : sentence.many));
   return join(parts, "; ");
 }

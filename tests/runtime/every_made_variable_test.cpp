@@ -84,7 +84,6 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
       EXPECT_PRED2(holds, words,
                    text("is named '", names.first, "' in the first replica of this process and '", names.second, '\''));
     }
-    restore();
   }
   is_one(strategy->run([] { return named("foo"); }), "foo");
 }
