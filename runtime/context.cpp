@@ -69,7 +69,9 @@ bool take_out(const void* frame) {
 
 // Makes the GPU of a local replica the thread's current one. Returns null for the host, or without a replica.
 std::unique_ptr<gpu::DeviceGuard> guard_for(const Strategy& strategy, int local) {
-  const int gpu = local < 0 ? gpu::MemoryLocation::host : detail::StrategyState::of(strategy).devices.gpu_of(local);
+  const auto& state = detail::StrategyState::of(strategy);
+  const int gpu = local < 0 ? gpu::MemoryLocation::host
+                            : state.devices.gpu_of(state.replicas.seats().main_seat_of(local));
   return gpu == gpu::MemoryLocation::host ? nullptr : std::make_unique<gpu::DeviceGuard>(gpu);
 }
 

@@ -17,6 +17,7 @@ LocalReplicas::RunGuard::RunGuard(LocalReplicas& replicas, std::string_view call
 void LocalReplicas::add(int replicas, int first) {
   for (int local = 0; local < replicas; ++local)
     contexts_.emplace_back(strategy_, local, first + local, config_.size());
+  seats_ = ReplicaSeats(replicas, first);
   progress_ = std::make_unique<ReplicaProgress>(replicas, first);
 }
 
@@ -24,14 +25,15 @@ void LocalReplicas::start_threads(const ReplicaDevices& devices) {
   barrier_ = std::make_unique<ReplicaBarrier>(count(), config_.options().wait_limits, config_.options().log);
   std::vector<std::vector<int>> cpus;
   for (const ReplicaPlacement& each : devices.placements()) cpus.push_back(each.cpus);
-  threads_ = std::make_unique<ReplicaThreads>(count(), std::move(cpus));
+  threads_ = std::make_unique<ReplicaThreads>(seats_.count(), std::move(cpus));
 }
 
-std::vector<ReplicaThreads::ReplicaFailure> LocalReplicas::run(const ReplicaThreads::ReplicaFunction& job,
+std::vector<ReplicaThreads::SeatFailure> LocalReplicas::run(const ReplicaThreads::SeatFunction& job,
                                                                const ReplicaThreads::FailureHandler& failure_handler) {
   barrier_->begin();
   progress_->begin();
-  const auto whole = [&](int local) {
+  const auto whole = [&](int seat) {
+    const int local = seats_.replica_of(seat);
     const ScopedContext inside(strategy_, &context(local));
     job(local);
     barrier_->leave(local);

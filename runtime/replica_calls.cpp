@@ -53,14 +53,14 @@ void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
 // because a start may block until the other members start.
 void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject& subject) {
   const CallGuard guard(*this);
-  const int replicas = replicas_.count();
-  if (config_.uses_nccl() && replicas > 1) return run_apart(start, origin, subject);
+  const ReplicaSeats& seats = replicas_.seats();
+  if (config_.uses_nccl() && seats.count() > 1) return run_apart(start, origin, subject);
   std::vector<Request> requests;
-  requests.reserve(static_cast<std::size_t>(replicas));
+  requests.reserve(static_cast<std::size_t>(seats.count()));
   try {
-    for (int i = 0; i < replicas; ++i) {
-      const ScopedCallSubject scoped_subject(members_.at(i), subject);
-      requests.push_back(start(members_.at(i), i));
+    for (int seat = 0; seat < seats.count(); ++seat) {
+      const ScopedCallSubject scoped_subject(members_.at(seat), subject);
+      requests.push_back(start(members_.at(seat), seats.replica_of(seat)));
     }
   } catch (const std::exception& error) {
     give_up(requests, error.what(), origin);

@@ -20,7 +20,7 @@ Communicator& ReplicaContext::communicator() const {
                      " makes a collective or merge_call, and these belong to the "
                      "replica's own thread"),
                 "make it in the replica's function, or use a channel of the strategy");
-  return state_->members.at(local_);
+  return state_->members.at(state_->replicas.seats().main_seat_of(local_));
 }
 
 Communicator& ReplicaContext::next(Origin origin) {

@@ -26,17 +26,17 @@ ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const Resol
                                     .nccl = options.nccl,
                                     .strict = options.strict,
                                     .member = "replica"};
-  return [=, topology = local_topology(size)](int local) {
-    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
+  return [=, topology = local_topology(size)](int seat) {
+    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(seat)), topology, ranks,
                                           local_transport, of_each);
   };
 }
 
-void ReplicaMembers::begin(ReplicaThreads& threads, int replicas, Prepare prepare) {
+void ReplicaMembers::begin(ReplicaThreads& threads, int seats, Prepare prepare) {
   threads_ = &threads;
-  replicas_ = replicas;
+  seats_ = seats;
   prepare_ = std::move(prepare);
-  if (replicas != config_.size()) agreement_ = std::make_unique<FailureAgreement>(channels_.at(Channel::health));
+  if (seats != config_.size()) agreement_ = std::make_unique<FailureAgreement>(channels_.at(Channel::health));
   make(prepare_());
 }
 
@@ -59,7 +59,7 @@ void ReplicaMembers::end() noexcept {
     for (const auto& each : communicators_) {
       if (is_left) each->core()->member().refuse(Error(Code::peer_failed, "an exception ends the strategy"));
     }
-    threads_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
+    threads_->run([&](int seat) { communicators_[static_cast<std::size_t>(seat)].reset(); },
                   [](int, const std::string&) {});
   }
 }
@@ -68,8 +68,8 @@ void ReplicaMembers::end() noexcept {
 void ReplicaMembers::make(const MakeMember& make) {
   end();
   communicators_.clear();
-  std::vector<std::unique_ptr<Communicator>> made(static_cast<std::size_t>(replicas_));
-  const auto failures = threads_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
+  std::vector<std::unique_ptr<Communicator>> made(static_cast<std::size_t>(seats_));
+  const auto failures = threads_->run([&](int seat) { made[static_cast<std::size_t>(seat)] = make(seat); },
                                       [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
@@ -94,8 +94,8 @@ std::optional<RunFailure> ReplicaMembers::restore() {
   return failure;
 }
 
-void ReplicaMembers::refuse(int local, const std::string& why) {
-  at(local).core()->member().refuse(Error(Code::peer_failed, why));
+void ReplicaMembers::refuse(int seat, const std::string& why) {
+  at(seat).core()->member().refuse(Error(Code::peer_failed, why));
   if (agreement_) channels_.at(Channel::training).core()->member().refuse(Error(Code::peer_failed, why));
 }
 

@@ -17,11 +17,11 @@
 
 namespace lockstep::detail {
 
-// Belongs to one strategy. Each replica has one member of the group of all replicas.
+// Belongs to one strategy. Each seat has one member of the group of all.
 class ReplicaMembers {
  public:
-  // Makes the communicator of a local replica among all replicas. The replica's own thread calls it.
-  using MakeMember = std::function<std::unique_ptr<Communicator>(int local)>;
+  // Makes the communicator of a seat of this process among all seats. The seat's own thread calls it.
+  using MakeMember = std::function<std::unique_ptr<Communicator>(int seat)>;
   // Returns a maker of new members. All processes call it, at first and after a failure.
   using Prepare = std::function<MakeMember()>;
 
@@ -30,13 +30,13 @@ class ReplicaMembers {
 
   // Returns the maker of members that are threads of this process, `size` in all. `name` is that of their communicator.
   static MakeMember in_this_process(int size, const ResolvedOptions& options, std::string name = "replicas");
-  // Makes the member of each replica in the replica's thread, `replicas` in this process. `threads` must live until
+  // Makes the member of each of `seats` seats in this process, in the seat's thread. `threads` must live until
   // end(). After a failure, restore() makes them again by the same function.
-  void begin(ReplicaThreads& threads, int replicas, Prepare prepare);
+  void begin(ReplicaThreads& threads, int seats, Prepare prepare);
   // Serves each thread by a member that the function returns, instead of members that are made together.
   void serve_each_thread(std::function<Communicator&()> member_of_thread);
-  Communicator& at(int local) {
-    return member_of_thread_ ? member_of_thread_() : *communicators_.at(static_cast<std::size_t>(local));
+  Communicator& at(int seat) {
+    return member_of_thread_ ? member_of_thread_() : *communicators_.at(static_cast<std::size_t>(seat));
   }
   // Returns the first replica's member; null if members were not made together, or it has failed.
   Communicator* first() const;
@@ -46,7 +46,7 @@ class ReplicaMembers {
   // one. Throws Error already_failed if they cannot be made.
   std::optional<RunFailure> restore();
   // Ends the wait of other members for a replica that has failed.
-  void refuse(int local, const std::string& why);
+  void refuse(int seat, const std::string& why);
   // Tells the other processes of a failure in this one, and waits a while for theirs. Returns the failure that all of
   // them report, or this one if others are late. Returns nothing if the processes cannot agree any more, because one
   // is gone or was waited for in vain.
@@ -62,9 +62,9 @@ class ReplicaMembers {
   Prepare prepare_;
   std::unique_ptr<FailureAgreement> agreement_;  // Is null if all replicas are in this process.
   ReplicaThreads* threads_ = nullptr;
-  int replicas_ = 0;
+  int seats_ = 0;
   std::function<Communicator&()> member_of_thread_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // Is indexed by local replica.
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // Is indexed by seat.
 };
 
 }  // namespace lockstep::detail

@@ -10,15 +10,15 @@
 namespace lockstep {
 namespace {
 
-using Failures = std::vector<ReplicaThreads::ReplicaFailure>;
+using Failures = std::vector<ReplicaThreads::SeatFailure>;
 
 // Returns the first failure by time that is not a consequence of another.
-const ReplicaThreads::ReplicaFailure& first_of(const Failures& failures) {
-  const auto first = std::ranges::find_if_not(failures, detail::is_consequence, &ReplicaThreads::ReplicaFailure::cause);
+const ReplicaThreads::SeatFailure& first_of(const Failures& failures) {
+  const auto first = std::ranges::find_if_not(failures, detail::is_consequence, &ReplicaThreads::SeatFailure::cause);
   return first == failures.end() ? failures.front() : *first;
 }
 
-bool is_stall(const ReplicaThreads::ReplicaFailure& failure) {
+bool is_stall(const ReplicaThreads::SeatFailure& failure) {
   try {
     std::rethrow_exception(failure.cause);
   } catch (const Error& error) {
@@ -31,7 +31,8 @@ bool is_stall(const ReplicaThreads::ReplicaFailure& failure) {
 // Throws the failure on which all processes agree.
 [[noreturn]] void throw_failure(detail::StrategyState& state, const Failures& failures, bool is_cause) {
   using Kind = detail::RunFailure::Kind;
-  const auto& [local, cause] = first_of(failures);
+  const auto& [seat, cause] = first_of(failures);
+  const int local = state.replicas.seats().replica_of(seat);
   const Kind kind = is_cause ? Kind::cause : detail::is_consequence(cause) ? Kind::consequence : Kind::joint;
   const detail::RunFailure mine{kind, state.runs, state.replicas.context(local).replica_id_in_sync_group(),
                                 detail::message_of(cause)};
@@ -111,11 +112,12 @@ void Strategy::run_job(const std::function<void(int)>& job) {
   state_->restore();
   ++state_->runs;
   std::atomic<bool> is_cause{false};
-  const auto handle_failure = [&](int local, const std::string& what) {
+  const auto handle_failure = [&](int seat, const std::string& what) {
+    const int local = state_->replicas.seats().replica_of(seat);
     if (!state_->members.have_failed()) is_cause = true;
     const std::string why = text("replica ", replica(local).replica_id_in_sync_group(), " failed: ", what);
     state_->replicas.cancel(why);
-    state_->members.refuse(local, why);
+    state_->members.refuse(seat, why);
   };
   const Failures failures = state_->replicas.run(job, handle_failure);
   if (!failures.empty()) throw_failure(*state_, failures, is_cause);
@@ -149,9 +151,11 @@ std::string Strategy::explain() const {
   std::string all = describe();
   const std::vector<detail::ReplicaPlacement>& placements = state_->devices.placements();
   for (const ReplicaContext& each : state_->replicas.contexts()) {
-    const auto local = static_cast<std::size_t>(each.local_id());
-    all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[local], ": ",
-                placements.empty() ? std::string("wherever this process may run") : placements[local].place);
+    for (const int number : state_->replicas.seats().seats_of(each.local_id())) {
+      const auto seat = static_cast<std::size_t>(number);
+      all += text("\n  replica ", each.replica_id_in_sync_group(), " on ", devices()[seat], ": ",
+                  placements.empty() ? std::string("wherever this process may run") : placements[seat].place);
+    }
   }
   Communicator* const member = state_->members.first();
   if (member == nullptr) return all;

@@ -95,6 +95,9 @@ void VariableBase::run_all(const std::function<Request(Communicator&, int)>& sta
 
 bool VariableBase::is_spread() const { return size_ > local_; }
 
-int VariableBase::gpu_of(int part) const { return StrategyState::of(strategy()).devices.gpu_of(part); }
+int VariableBase::gpu_of(int part) const {
+  const StrategyState& state = StrategyState::of(strategy());
+  return state.devices.gpu_of(state.replicas.seats().main_seat_of(part));
+}
 
 }  // namespace lockstep::detail
