@@ -52,7 +52,8 @@ CommunicationChoice choose_communication(CommunicationImplementation wished, con
   }
   if (gpus > 0 && gpus < devices.size())
     return {CommunicationBackend::one_device,
-            text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
+            text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus,
+                 " processors, so values go to the first replica and back"),
             wished == CommunicationImplementation::automatic};
   if (gpus > 0) {
     if (has_nccl) return {CommunicationBackend::nccl, "all replicas are on GPUs"};

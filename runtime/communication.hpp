@@ -43,8 +43,8 @@ struct CommunicationOptions {
   const CommunicationOptions& checked() const;
 };
 
-// Names the mechanism that runs reductions: the communicator's own collectives, a ring, or NCCL. `one_device` stands
-// for replicas on both GPUs and processors; the communicator combines their values without NCCL.
+// Names the mechanism that runs reductions: the communicator's own collectives, a ring, or NCCL. `one_device` combines
+// values at the first replica, because replicas are on both GPUs and processors.
 enum class CommunicationBackend : std::uint8_t { own, ring, nccl, one_device };
 // Holds the backend of reductions, and the reason as a text for people.
 struct CommunicationChoice {

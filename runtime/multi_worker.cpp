@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/start.hpp"
 #include "runtime/strategy_state.hpp"
 
 namespace lockstep {
@@ -158,7 +159,32 @@ std::shared_ptr<Resolver> cluster_of(Session& session, const std::shared_ptr<Res
   return session.size() == 1 && !given ? nullptr : resolver;
 }
 
+// Returns the session for strategies that are given none. MPI can be started only once, so the session is kept until
+// the program's end. A strategy that an exit() leaves behind keeps it for longer.
+const std::shared_ptr<Session>& session_of_program(const StrategyOptions& options) {
+  static const std::shared_ptr<Session> one =
+      std::make_shared<Session>(start({.cluster_resolver = options.cluster_resolver}));
+  return one;
+}
+
 }  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), 1, nullptr, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(int replicas, const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), replicas, nullptr, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const std::vector<std::string>& devices,
+                                                         const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), static_cast<int>(devices.size()), &devices, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const std::shared_ptr<Session>& session, int replicas,
+                                                         const std::vector<std::string>* devices,
+                                                         const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(*session, replicas, devices, options) {
+  state().session = session;
+}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options)
     : MultiWorkerMirroredStrategy(session, 1, options) {}
@@ -178,6 +204,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                 .wait_limits = options.wait_limits.value_or(session.exchange().wait_limits()),
                 .log = options.log.value_or(session.log()),
                 .algorithm = session.settings().algorithm(),
+                .table_path = session.settings().table().value_or(std::string()),
                 .node_memory = session.settings().node_memory(),
                 .nccl = session.settings().nccl(),
                 .strict = session.settings().strict(),
@@ -242,12 +269,12 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
 
 void MultiWorkerMirroredStrategy::log_devices(const Session& session) {
   if (session.size() == 1)
-    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
-                    ", communication = CommunicationImplementation.", to_string(communication().implementation)));
+    state().announce(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
+                          ", communication = CommunicationImplementation.", to_string(communication().implementation)));
   else if (session.rank() == 0)
-    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", state().devices.to_text(), ", communication = CommunicationImplementation.",
-                    to_string(communication().implementation)));
+    log().notice(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
+                      ", local_devices = ", state().devices.to_text(), ", communication = CommunicationImplementation.",
+                      to_string(communication().implementation)));
 }
 
 }  // namespace lockstep

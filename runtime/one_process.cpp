@@ -59,7 +59,7 @@ MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, cons
   log_devices();
 }
 void MirroredStrategy::log_devices() {
-  log().info(text("Using MirroredStrategy with devices ", state().devices.to_text()));
+  state().announce(text("Using MirroredStrategy with devices ", state().devices.to_text()));
 }
 
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
@@ -73,7 +73,7 @@ CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& d
   log_devices();
 }
 void CentralStorageStrategy::log_devices() {
-  log().info(
+  state().announce(
       text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
            "compute_devices = ",
            state().devices.to_text('[', ']'), ", variable_device = '", devices().front(), '\''));

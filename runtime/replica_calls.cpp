@@ -131,6 +131,11 @@ void ReplicaCalls::combine(NamedOp op, const std::vector<TensorViews>& values, c
   config_.ops().combine(strategy_, op.op(), values, options, origin, subject);
 }
 
+void ReplicaCalls::concatenate(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all,
+                               Origin origin) {
+  config_.ops().concatenate(strategy_, value, counts, all, origin);
+}
+
 // Returns the subject that all local replicas have. Throws Error mismatch if they combine different values.
 CallSubject ReplicaCalls::common_subject(Origin origin) {
   const CallSubject first = members_.at(0).core()->binder().subject();

@@ -52,6 +52,9 @@ class ReplicaCalls {
   // Combines values, in place, by the strategy's cross-device operations.
   void combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options, Origin origin,
                const CallSubject& subject);
+  // Writes the values of all replicas, one after the other, into `all`, by the strategy's cross-device operations.
+  void concatenate(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all,
+                   Origin origin);
   // Returns the subject of the collectives that this process's replicas are in. Throws Error mismatch if they differ.
   CallSubject common_subject(Origin origin);
   // Gathers an equal number of values from every replica, in order; `mine` holds those of the local replicas. All

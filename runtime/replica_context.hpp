@@ -64,6 +64,17 @@ TensorViews views_of_one(S& structure) {
   });
   return all;
 }
+// Return views of a tensor, and of the parts of a value. Views of const tensors are only read.
+template <class T>
+TensorView view_of(const Tensor<T>& tensor) {
+  return {const_cast<T*>(tensor.data()), data_type_of<T>, tensor.size()};
+}
+template <class T>
+TensorViews views_of_parts(const PerReplica<Tensor<T>>& value) {
+  TensorViews all;
+  for (const Tensor<T>& each : value.local()) all.push_back(view_of(each));
+  return all;
+}
 // Turns views grouped by replica into views grouped by value. Throws Error usage if the replicas' values differ in
 // number or length.
 inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& replicas) {

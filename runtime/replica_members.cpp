@@ -23,6 +23,8 @@ ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const Resol
                                     .name = "replicas",
                                     .node_memory = options.node_memory,
                                     .algorithm = options.algorithm,
+                                    .table = options.table,
+                                    .table_name = options.table_path,
                                     .nccl = options.nccl,
                                     .strict = options.strict};
   return [=, topology = local_topology(size)](int local) {

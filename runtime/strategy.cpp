@@ -4,8 +4,10 @@
 
 #include <algorithm>
 
+#include "collectives/communicator/local.hpp"
 #include "collectives/gpu/memory_location.hpp"
 #include "runtime/strategy_state.hpp"
+#include "topology/machine/launcher.hpp"
 
 namespace lockstep {
 namespace {
@@ -35,8 +37,9 @@ void detail::StrategyState::place(std::vector<ReplicaPlacement> placements, int 
     if (!config.options().pin && each.gpu() != gpu::MemoryLocation::host) each.cpus.clear();
   }
   const bool is_free = placements.empty() && count == 1;
+  if (count > 1 && devices.tasks() == 1) config.read_table(*local_topology(count));
   devices.place(std::move(placements), count);
-  config.choose_backend(devices.types(), is_free);
+  config.choose_backend(devices.types(), is_free, devices.tasks() == 1);
 }
 
 void detail::StrategyState::begin(int count, int first, int size, const MakeMember& make) {
@@ -61,6 +64,12 @@ void detail::StrategyState::begin_here(std::vector<ReplicaPlacement> placements)
   const int count = static_cast<int>(placements.size());
   place(std::move(placements), count);
   begin(count, 0, count, ReplicaMembers::in_this_process(count, config.options()));
+}
+
+void detail::StrategyState::announce(const std::string& line) const {
+  const bool is_of_one_process = config.size() == replicas.count();
+  if (is_of_one_process && launcher_rank(process_environment).value_or(0) > 0) return;
+  config.options().log.notice(line);
 }
 
 detail::ReplicaCalls& detail::ReplicaCalls::of(const Strategy& strategy) { return StrategyState::of(strategy).calls; }

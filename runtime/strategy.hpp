@@ -199,6 +199,11 @@ class MirroredStrategy final : public Strategy {
 // The session must outlive the strategy. All ranks make it together.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
+  // Do without a session of the program. The first of them calls start(); its session lasts until the program's end,
+  // and all such strategies share it. A program that has a session must give it to the strategy instead.
+  explicit MultiWorkerMirroredStrategy(const StrategyOptions& options = {});
+  explicit MultiWorkerMirroredStrategy(int replicas, const StrategyOptions& options = {});
+  explicit MultiWorkerMirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
   // Makes one replica, or `replicas` of them, on this rank.
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
   MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
@@ -209,6 +214,8 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   MultiWorkerMirroredStrategy(Session& session, int replicas, const std::vector<std::string>* devices,
                               const StrategyOptions& options);
+  MultiWorkerMirroredStrategy(const std::shared_ptr<Session>& session, int replicas,
+                              const std::vector<std::string>* devices, const StrategyOptions& options);
   void begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements);
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
   std::unique_ptr<Communicator> of_ranks(Session& session, const char* name);

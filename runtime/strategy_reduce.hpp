@@ -105,15 +105,9 @@ template <class T>
 Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
   detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*this);
   const detail::GatherLayout layout(calls.shapes_of_all(value, "gather", origin), axis);
-  std::vector<Tensor<T>> all(static_cast<std::size_t>(value.size()),
-                             Tensor<T>(TensorShape({static_cast<std::int64_t>(layout.count())})));
-  calls.run_all(
-      [&](Communicator& member, int local) {
-        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], layout.counts(), {},
-                                         origin);
-      },
-      origin);
-  return layout.assemble(all.front());
+  Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
+  calls.concatenate(detail::views_of_parts(value), layout.counts(), detail::view_of(all), origin);
+  return layout.assemble(all);
 }
 
 }  // namespace lockstep

@@ -34,6 +34,11 @@ struct StrategyState {
   void begin_here(int count);
   void begin_here(std::vector<ReplicaPlacement> placements);
 
+  // Logs a line that is shown by default. If each rank of mpirun has such a strategy of its own, the first rank logs
+  // it.
+  void announce(const std::string& line) const;
+
+  std::shared_ptr<Session> session;         // Is the strategy's own, if the program gave none.
   std::shared_ptr<const Strategy*> here;    // Expires when the strategy ends. Its variables check it.
   std::atomic<std::uint64_t> variables{0};  // Counts the variables made; equal on all processes.
   std::shared_ptr<Resolver> resolver;

@@ -123,6 +123,7 @@ class Variable {
 
  private:
   friend class Strategy;
+  friend class Destinations;
   friend class Extended;
   template <class U>
   friend struct detail::SharedObject;

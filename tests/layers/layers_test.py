@@ -43,7 +43,7 @@ LAYERS = {
     "collectives/tcp": BASE | COLLECTIVES | {"topology/secret", "collectives/tcp"},
     "collectives/ucx": BASE | COLLECTIVES | {"topology/secret", "collectives/ucx", "ucx"},
     "collectives/mpi": BASE | COLLECTIVES | {"topology/secret", "collectives/tcp", "topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
-    "runtime/cluster": BASE | {"runtime/cluster", "json"},
+    "runtime/cluster": BASE | {"collectives", "collectives/gpu", "runtime/cluster", "json"},
     "runtime/values": BASE | {"collectives", "runtime/values"},
     "runtime/rpc": BASE | {"topology/secret", "collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
     "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc"},

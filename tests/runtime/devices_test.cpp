@@ -84,7 +84,7 @@ TEST(Devices, ThatAStrategyCannotHaveAreRefused) {
 TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
-  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  options.log = Log(LogLevel::notice, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   const MirroredStrategy one(1, options);
   const MirroredStrategy two(2, options);
   const CentralStorageStrategy central(1, options);
@@ -98,6 +98,9 @@ TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const MirroredStrategy silent(2, options);
+  EXPECT_EQ(lines.size(), 3U);
 }
 
 TEST(Devices, MatchPartialNames) {

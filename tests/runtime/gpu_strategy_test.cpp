@@ -4,14 +4,19 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
+#include <optional>
 #include <stdexcept>
 
+#include "runtime/cluster/resolver.hpp"
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/default_strategy.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/gpu_replicas.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
+#include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -34,6 +39,58 @@ TEST(GpuStrategiesWithoutGpus, AreOneReplicaOnProcessors) {
   EXPECT_TRUE(physical_devices("gpu").empty());
   const MirroredStrategy one(quick());
   EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+}
+
+// The guard of the reference's guide: if tf.config.list_physical_devices('GPU'), else the default strategy.
+Strategy& chosen_by_guard(std::optional<MirroredStrategy>& mirrored) {
+  if (physical_devices("GPU").empty()) return get_strategy();
+  return mirrored.emplace(quick());
+}
+
+TEST_F(GpuStrategies, AreChosenIfThereAreGpus) {
+  std::optional<MirroredStrategy> mirrored;
+  Strategy& strategy = chosen_by_guard(mirrored);
+  EXPECT_EQ(&strategy, &*mirrored);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 4);
+  EXPECT_EQ(strategy.reduce("SUM", strategy.run([] { return FakeGpus::used(); })), 0 + 1 + 2 + 3);
+  const gpu::BackendOverride none(nullptr);
+  mirrored.reset();
+  EXPECT_EQ(&chosen_by_guard(mirrored), &default_strategy());
+  EXPECT_EQ(chosen_by_guard(mirrored).run([] { return 7; })[0], 7);
+}
+
+TEST_F(GpuStrategies, AreCountedByResolvers) {
+  const std::map<std::string, int> four{{"GPU", 4}};
+  const TfConfigResolver config({}, [](const char*) {
+    return R"({"cluster": {"worker": ["localhost:12345"]}, "task": {"type": "worker", "index": 0}})";
+  });
+  EXPECT_EQ(config.num_accelerators(), four);
+  const auto alone = make_local_exchanges(1, {}, Log(LogLevel::off));
+  EXPECT_EQ(MpiResolver(*alone.front()).num_accelerators(), four);
+  EXPECT_EQ(SimpleResolver({}, std::nullopt, "grpc", {}, {{"GPU", 2}}).num_accelerators().at("GPU"), 2);
+  const gpu::BackendOverride none(nullptr);
+  EXPECT_TRUE(config.num_accelerators().empty());
+}
+
+TEST_F(GpuStrategies, BesideProcessorsCombineAtTheFirstReplica) {
+  MirroredStrategy strategy({"cpu:0", "gpu:3", "gpu:1"}, quick());
+  const std::string words = strategy.explain();
+  EXPECT_PRED2(holds, words, "on 2 GPUs and on 1 processors, so values go to the first replica and back");
+  EXPECT_PRED2(holds, words, "all_reduce of 64 KiB: tree, forced");
+  const auto sums = strategy.run([](ReplicaContext& context) {
+    const int me = context.replica_id_in_sync_group();
+    std::pair mine(values_of(me, 5000), std::vector<std::int32_t>(100, me + 1));
+    context.all_reduce(mine, sum);
+    DeviceVector<float> there(values_of(me, 5000), std::max(FakeGpus::used(), 0));
+    context.all_reduce(there, sum);
+    EXPECT_EQ(on_host(there), mine.first);
+    return mine;
+  });
+  for (int local = 0; local < 3; ++local) {
+    EXPECT_EQ(std::get<0>(sums)[local], sums_on_processors(3, 5000));
+    EXPECT_EQ(std::get<1>(sums)[local], std::vector<std::int32_t>(100, 6));
+  }
+  EXPECT_EQ(nccl().operations(), 0);
 }
 
 TEST_F(GpuStrategies, MakeAReplicasGpuItsThreadsOwn) {

@@ -7,6 +7,7 @@
 
 #include "runtime/extended.hpp"
 #include "runtime/strategy.hpp"
+#include "tests/runtime/ring_sums.hpp"
 #include "tests/runtime/told_apart.hpp"
 #include "tests/support/mpi_test.hpp"
 #include "tests/support/refusal.hpp"
@@ -42,11 +43,11 @@ TEST(Rings, AreTakenWhereTheyAreWished) {
       EXPECT_NE(strategy.explain().find("all_reduce of 64 KiB: ring, forced"), std::string::npos);
     }
     const auto sums = strategy.run([](ReplicaContext& context) {
-      std::vector<double> value(1000, context.replica_id_in_sync_group() + 1);
+      std::vector<float> value = ring_values(context.replica_id_in_sync_group(), 1680);
       context.all_reduce(value, sum);
-      return value.back();
+      return value;
     });
-    EXPECT_EQ(sums[0], n * (n + 1) / 2);
+    for (const auto& each : sums.local()) EXPECT_EQ(each, ring_sums(n, 1680));
   }
 }
 
