@@ -241,7 +241,7 @@ struct TaskRunner::Parts {
 };
 
 TaskRunner::TaskRunner(std::string_view function, ClusterSpec cluster, TaskRunnerOptions options)
-    : parts_(std::make_unique<Parts>(std::string(function), std::move(cluster), std::move(options))) {
+    : parts_(std::make_unique<Parts>(Parts{std::string(function), std::move(cluster), std::move(options), {}, {}})) {
   if (!functions().contains(function))
     throw Error(Code::usage, text("no TaskFunction has the name ", printable(function)),
                 "make it before main(), as an object of the namespace");
