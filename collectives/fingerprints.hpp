@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Declares 64-bit hashes of facts that all ranks must share but no count shows. Such facts are the order and shape of
-// tensors, a function, a variable, or a line of the program. They serve comparison, not security. All are pure values.
+// tensors, a function, a variable, a tag, or a line of the program. They serve comparison, not security. All are pure
+// values.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,8 @@ struct Fingerprints {
   std::uint64_t layout = 0;    // several tensors, or one with a shape; see layout_of()
   std::uint64_t function = 0;  // the user's own reduction
   std::uint64_t variable = 0;  // the number of a variable in its strategy, from 1; see variable_changed()
+  std::uint64_t tag = 0;       // the caller's name of the call; see call_tag_of()
+  std::uint64_t merges = 0;    // the places of the merge_calls since the call before
   std::uint64_t place = 0;     // the line of the program, if ranks compare lines
   bool operator==(const Fingerprints&) const = default;
 };

@@ -2,6 +2,7 @@
 // Extracts the part of a specification that all members must have in common, hashes it, and prints it.
 #include "collectives/plan.hpp"
 
+#include "collectives/call_tags.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep {
@@ -56,6 +57,8 @@ Signature signature_of(const Spec& spec) {
   if (has_no_data(spec.collective)) return signature;
   signature.fingerprints.layout = spec.fingerprints.layout;
   signature.fingerprints.variable = spec.fingerprints.variable;
+  signature.fingerprints.tag = spec.fingerprints.tag;
+  signature.fingerprints.merges = spec.fingerprints.merges;
   signature.type = spec.type;
   signature.element_bytes = static_cast<std::uint32_t>(spec.element_bytes);
   if (reduces(spec.collective)) {
@@ -89,7 +92,8 @@ std::uint64_t hash(const Signature& signature) {
   value = mix(value, signature.count);
   value = mix(value, signature.counts_hash);
   const Fingerprints& prints = signature.fingerprints;
-  for (const std::uint64_t each : {prints.layout, prints.function, prints.variable, prints.place})
+  for (const std::uint64_t each :
+       {prints.layout, prints.function, prints.variable, prints.tag, prints.merges, prints.place})
     value = mix(value, each);
   return value == 0 ? 1 : value;
 }
@@ -108,6 +112,7 @@ std::string to_text(const Signature& signature) {
   }
   if (signature.fingerprints.variable != 0)
     all += text(", for variable ", variable_in(signature.fingerprints.variable));
+  if (signature.fingerprints.tag != 0) all += text(", tagged ", call_tag_text(signature.fingerprints.tag));
   return all;
 }
 

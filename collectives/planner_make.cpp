@@ -181,7 +181,8 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
   value = mix_key(value, static_cast<std::uint64_t>(spec.root));
   const Fingerprints& prints = spec.fingerprints;
   if (prints != Fingerprints{}) {
-    for (const std::uint64_t each : {prints.layout, prints.function, prints.variable, prints.place})
+    for (const std::uint64_t each :
+         {prints.layout, prints.function, prints.variable, prints.tag, prints.merges, prints.place})
       value = mix_key(value, each);
   }
   return hash_blocks(hash_blocks(value, spec.input_blocks), spec.output_blocks);

@@ -5,7 +5,7 @@
 #include <lockstep.hpp>
 
 #include <cmath>
-#include <cstdio>
+#include <iostream>
 
 int main() {
   using namespace lockstep;
@@ -27,11 +27,10 @@ int main() {
       gradients[1] += slope;
     }
     replica.all_reduce(gradients, sum);
-    w.assign_sub(learning_rate * gradients[0]);  // every replica subtracts the same value
-    b.assign_sub(learning_rate * gradients[1]);
+    w -= learning_rate * gradients[0];  // every replica subtracts the same value
+    b -= learning_rate * gradients[1];
     return loss;
   };
-  for (int i = 0; i < 5; ++i)
-    std::printf("loss %.6f\n", static_cast<double>(strategy.reduce("SUM", strategy.run(step))));
+  for (int i = 0; i < 5; ++i) std::cout << Tensor(strategy.reduce("SUM", strategy.run(step))) << '\n';
   w.check_sync();
 }

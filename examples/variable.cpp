@@ -14,7 +14,7 @@ int main() {
     strategy.run([&](lockstep::ReplicaContext& replica) {
       const float x = static_cast<float>(replica.replica_id_in_sync_group() + 1);  // this replica's example
       const float gradient = 2 * x * (weight.read().item() * x - 3 * x) / 2;       // gradient of the mean squared error
-      weight.assign_sub(0.1F * gradient);                                          // subtracts the sum of both replicas
+      weight -= 0.1F * gradient;                                                   // subtracts the sum of both replicas
     });
   }
   weight.check_sync();

@@ -22,10 +22,25 @@ std::string_view to_string(CommunicationImplementation implementation) {
   return "unknown";
 }
 
+std::string_view to_string(Channel channel) {
+  switch (channel) {
+    case Channel::training:
+      return "training";
+    case Channel::input:
+      return "input";
+    case Channel::checkpoints:
+      return "checkpoints";
+    case Channel::health:
+      return "health";
+  }
+  return "unknown";
+}
+
 CommunicationOptions CommunicationOptions::merged(const CommunicationOptions& others) const {
   CommunicationOptions all = *this;
   if (others.bytes_per_pack != 0) all.bytes_per_pack = others.bytes_per_pack;
   if (others.timeout != Duration{}) all.timeout = others.timeout;
+  if (!others.tag.empty()) all.tag = others.tag;
   if (others.implementation != CommunicationImplementation::automatic) all.implementation = others.implementation;
   return all;
 }
@@ -52,7 +67,8 @@ CommunicationChoice choose_communication(CommunicationImplementation wished, con
   }
   if (gpus > 0 && gpus < devices.size())
     return {CommunicationBackend::one_device,
-            text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus, " processors"),
+            text("replicas are on ", gpus, " GPUs and on ", devices.size() - gpus,
+                 " processors, so values go to the first replica and back"),
             wished == CommunicationImplementation::automatic};
   if (gpus > 0) {
     if (has_nccl) return {CommunicationBackend::nccl, "all replicas are on GPUs"};

@@ -28,6 +28,11 @@ using CollectiveCommunication = CommunicationImplementation;  // Keeps the older
 
 std::string_view to_string(CommunicationImplementation implementation);  // Returns "AUTO", "RING" or "NCCL".
 
+// Names the purposes for which the processes of a strategy communicate.
+enum class Channel : std::uint8_t { training, input, checkpoints, health };
+
+std::string_view to_string(Channel channel);  // Returns "training", "input", "checkpoints" or "health".
+
 // Holds the hints for one call, or for all calls of a strategy.
 struct CommunicationOptions {
   // Holds how many bytes of values are combined as one pack. Zero puts all values into one pack.
@@ -35,6 +40,9 @@ struct CommunicationOptions {
   // Limits how long a collective waits for the other replicas. Zero means LOCKSTEP_TIMEOUT.
   TimeSpan timeout = {};
   CommunicationImplementation implementation = CommunicationImplementation::automatic;
+  // Names the purpose of a call. Replicas that make calls of different tags at once are LOCKSTEP-E016. A strategy's
+  // calls have none by default.
+  std::string tag = {};
 
   bool operator==(const CommunicationOptions&) const = default;
   // Returns these options, except where `others` differ from the defaults: there it takes those.
@@ -43,8 +51,8 @@ struct CommunicationOptions {
   const CommunicationOptions& checked() const;
 };
 
-// Names the mechanism that runs reductions: the communicator's own collectives, a ring, or NCCL. `one_device` stands
-// for replicas on both GPUs and processors; the communicator combines their values without NCCL.
+// Names the mechanism that runs reductions: the communicator's own collectives, a ring, or NCCL. `one_device` combines
+// values at the first replica, because replicas are on both GPUs and processors.
 enum class CommunicationBackend : std::uint8_t { own, ring, nccl, one_device };
 // Holds the backend of reductions, and the reason as a text for people.
 struct CommunicationChoice {

@@ -20,6 +20,7 @@ struct ContextFrame {
   ReplicaContext* replica = nullptr;
   bool merged = false;
   int part = -1;                  // Limits the frame to this replica's part.
+  bool helps = false;             // True if the frame is another thread's, entered by a handle.
   ContextFrame* outer = nullptr;  // Is owned by this frame.
 };
 
@@ -66,6 +67,14 @@ bool take_out(const void* frame) {
   return is_last;
 }
 
+// Makes the GPU of a local replica the thread's current one. Returns null for the host, or without a replica.
+std::unique_ptr<gpu::DeviceGuard> guard_for(const Strategy& strategy, int local) {
+  const auto& state = detail::StrategyState::of(strategy);
+  const int gpu =
+      local < 0 ? gpu::MemoryLocation::host : state.devices.gpu_of(state.replicas.seats().main_seat_of(local));
+  return gpu == gpu::MemoryLocation::host ? nullptr : std::make_unique<gpu::DeviceGuard>(gpu);
+}
+
 }  // namespace
 
 Scope::Scope(Strategy& strategy) : log_(strategy.log()), frame_(nullptr) {
@@ -97,14 +106,42 @@ ReplicaContext* replica_context() {
   return program_wide.load(std::memory_order_acquire) != nullptr ? nullptr : &default_strategy().replica(0);
 }
 
+ContextHandle current_context() {
+  ContextHandle here;
+  if (innermost == nullptr || innermost->strategy == &default_strategy()) return here;
+  here.alive_ = detail::StrategyState::of(*innermost->strategy).here;
+  here.strategy_ = innermost->strategy;
+  here.replica_ = innermost->replica;
+  here.part_ = innermost->part;
+  return here;
+}
+
+ContextHandle::Enter::Enter(const ContextHandle& handle) {
+  if (handle.strategy_ == nullptr) return;
+  if (handle.alive_.expired())
+    throw Error(Code::usage, "a thread enters the context of a strategy that has ended",
+                "join the thread before the strategy ends");
+  if (innermost != nullptr)
+    throw Error(Code::usage,
+                text("a thread enters a context inside ", innermost->strategy->describe(), ", where it already is"),
+                "enter it in a thread that is outside of all scopes");
+  const int local = handle.replica_ != nullptr ? handle.replica_->local_id() : handle.part_;
+  gpu_ = guard_for(*handle.strategy_, local);
+  frame_ = push({.strategy = handle.strategy_, .replica = handle.replica_, .part = handle.part_, .helps = true});
+}
+ContextHandle::Enter::~Enter() { take_out(frame_); }
+
+std::optional<int> update_replica() {
+  if (innermost == nullptr || innermost->part < 0) return std::nullopt;
+  return innermost->strategy->replica(innermost->part).replica_id_in_sync_group();
+}
+
 bool in_cross_replica_context() { return replica_context() == nullptr; }
 
 namespace detail {
 
 ScopedContext::ScopedContext(Strategy& strategy, ReplicaContext* replica, int part) : frame_(nullptr) {
-  const int local = replica != nullptr ? replica->local_id() : part;
-  const int gpu = local < 0 ? gpu::MemoryLocation::host : StrategyState::of(strategy).devices.gpu_of(local);
-  if (gpu != gpu::MemoryLocation::host) gpu_ = std::make_unique<gpu::DeviceGuard>(gpu);
+  gpu_ = guard_for(strategy, replica != nullptr ? replica->local_id() : part);
   const bool merged = part < 0 ? replica == nullptr : is_merged(strategy);
   frame_ = push({&strategy, replica, merged, part});
 }
@@ -126,6 +163,8 @@ CallerContext caller_context(const Strategy& strategy) {
   return {CallerKind::replica, frame.replica, frame.replica->local_id()};
 }
 
+bool is_helper() { return innermost != nullptr && innermost->helps; }
+
 bool is_merged(const Strategy& strategy) {
   return innermost != nullptr && innermost->strategy == &strategy && innermost->merged;
 }
@@ -143,7 +182,10 @@ void require_cross_replica(const Strategy& strategy, std::string_view call) {
     throw Error(Code::usage,
                 text(call, " requires being in cross-replica context, and was called in replica ",
                      innermost->replica->replica_id_in_sync_group()),
-                "call it outside of run(), or inside the context's merge_call()");
+                text(call == "gather"   ? "use the context's all_gather(), or "
+                     : call == "reduce" ? "use the context's all_reduce(), or "
+                                        : "",
+                     "call it outside of run(), or inside the context's merge_call()"));
 }
 
 }  // namespace detail

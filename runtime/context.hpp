@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
 
 #include "topology/base/log.hpp"
@@ -44,6 +45,40 @@ void set_strategy(Strategy* strategy);
 // all scopes that is the default strategy's only replica.
 bool in_cross_replica_context();
 ReplicaContext* replica_context();  // Returns null in cross-replica context.
+// Returns the number in the sync group of the replica whose part is being changed, in the function given to update().
+// Returns nothing elsewhere. If all replicas share the part, it is the first replica's.
+std::optional<int> update_replica();
+
+// Holds the context of a thread, for threads that work for it: prefetching, callbacks. It may be copied, and may
+// outlive its strategy.
+class ContextHandle {
+ public:
+  // Makes the context that of this thread while it lives. The thread then asks for its strategy and replica, reads
+  // variables and makes tensors as the replica does. Collectives, merge_call and changes of variables throw Error
+  // usage, because they belong to the replica's own thread. Throws Error usage if the strategy has ended, or inside a
+  // scope.
+  class [[nodiscard]] Enter {
+   public:
+    explicit Enter(const ContextHandle& handle);
+    ~Enter();
+    Enter(const Enter&) = delete;
+    Enter& operator=(const Enter&) = delete;
+
+   private:
+    std::unique_ptr<gpu::DeviceGuard> gpu_;
+    const void* frame_ = nullptr;
+  };
+
+ private:
+  friend ContextHandle current_context();
+
+  std::weak_ptr<const Strategy*> alive_;
+  Strategy* strategy_ = nullptr;  // Is null outside all scopes.
+  ReplicaContext* replica_ = nullptr;
+  int part_ = -1;
+};
+// Returns the context of this thread.
+ContextHandle current_context();
 
 namespace detail {
 
@@ -74,6 +109,8 @@ struct CallerContext {
 // Returns the caller's kind. Throws Error usage in the scope of another strategy.
 CallerContext caller_context(const Strategy& strategy);
 
+// True if this thread only works for the replica in whose context it is.
+bool is_helper();
 // True if this thread speaks for all replicas in the middle of a run of the strategy.
 bool is_merged(const Strategy& strategy);
 // Removes a strategy that ends from the program's default and from this thread's stack.

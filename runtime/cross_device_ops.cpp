@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "runtime/any_variable.hpp"
 #include "runtime/packs.hpp"
 #include "runtime/strategy_state.hpp"
 #include "topology/base/error.hpp"
@@ -53,7 +54,7 @@ bool ReplicaGroup::by_nccl() const { return detail::StrategyState::of(*strategy_
 
 const std::string& ReplicaGroup::why() const { return detail::StrategyState::of(*strategy_).config.choice().why; }
 
-bool ReplicaGroup::has_leader() const { return detail::ReplicaCalls::of(*strategy_).has_leader(); }
+void ReplicaGroup::announce(const std::string& line) const { detail::StrategyState::of(*strategy_).announce(line); }
 
 std::string ReplicaGroup::devices_text() const { return detail::StrategyState::of(*strategy_).devices.to_text(); }
 
@@ -94,7 +95,7 @@ int ReplicaGroup::find(const std::string& device) {
   return all.front();
 }
 
-// Combines one value for each process, by the communicator of the first replicas.
+// Combines one value for each process, by their training channel.
 void ReplicaGroup::all_reduce_of_processes(ReduceOp op, const TensorViews& values) {
   detail::ReplicaCalls::of(*strategy_).run_leader([&](Communicator& leader) {
     const detail::ScopedTimeout scoped_timeout(leader, options_.timeout);
@@ -118,6 +119,25 @@ std::vector<std::byte> ReplicaGroup::gather(const TensorViews& value, int at) {
   return all;
 }
 
+// Each member writes all values. The first one writes the result; the others write memory of their own.
+void ReplicaGroup::all_gather(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all) {
+  const std::size_t each = size_of(all.type);
+  std::vector<std::size_t> bytes;
+  bytes.reserve(counts.size());
+  for (const std::size_t count : counts) bytes.push_back(count * each);
+  std::vector<std::vector<std::byte>> others(static_cast<std::size_t>(local()));
+  run_all([&](Communicator& member, int local) {
+    const TensorView& mine = value[static_cast<std::size_t>(local)];
+    const std::span<const std::byte> part(static_cast<const std::byte*>(mine.data), mine.bytes());
+    std::span<std::byte> whole(static_cast<std::byte*>(all.data), all.bytes());
+    if (local > 0) {
+      others[static_cast<std::size_t>(local)].resize(all.bytes());
+      whole = others[static_cast<std::size_t>(local)];
+    }
+    return member.all_gather_v_async(part, whole, bytes, {}, origin_);
+  });
+}
+
 void ReplicaGroup::broadcast(const TensorViews& value, int from) {
   run_all([&](Communicator& member, int local) {
     const TensorView& mine = value[static_cast<std::size_t>(local)];
@@ -128,27 +148,49 @@ void ReplicaGroup::broadcast(const TensorViews& value, int from) {
 
 void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                              const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject) {
-  ReplicaGroup group(strategy, options, origin, subject);
-  if (group.size() == 1 || values.empty()) return;  // A single replica's values are already combined.
+  detail::CallSubject tagged = subject;
+  if (tagged.tag == 0) tagged.tag = call_tag_of(options.tag);
+  ReplicaGroup group(strategy, options, origin, tagged);
+  if (values.empty()) return;
+  if (group.size() == 1) return log_path(group);  // A single replica's values are already combined.
   if (values.size() == 1)
     reduce_implementation(group, op, values.front());
   else
     batch_reduce_implementation(group, op, values);
 }
 
-// Returns the local replicas on these devices; all of them for an empty list. A device that no process has is Error
-// usage.
-std::vector<int> CrossDeviceOps::places(const Strategy& strategy, const DeviceList& to) {
+void CrossDeviceOps::concatenate(Strategy& strategy, const TensorViews& value, const std::vector<std::size_t>& counts,
+                                 const TensorView& all, Origin origin) {
+  ReplicaGroup group(strategy, {}, origin);
+  gather_implementation(group, value, counts, all);
+}
+
+void CrossDeviceOps::broadcast_implementation(ReplicaGroup& /*group*/, const TensorView& value,
+                                              const TensorViews& copies) {
+  for (const TensorView& each : copies) detail::copy(each, value);
+}
+
+Destinations::Destinations(std::vector<std::string> devices) : devices_(std::move(devices)) {
+  if (devices_.empty())
+    throw Error(Code::usage, "destinations can not be empty", "name devices, or give none for all of the strategy's");
+}
+
+Destinations::Destinations(const AnyVariable& variable) : parts_(static_cast<int>(variable.layout().parts.size())) {}
+
+std::vector<int> Destinations::places(const Strategy& strategy) const {
   const detail::ReplicaDevices& devices = detail::StrategyState::of(strategy).devices;
   std::vector<int> all;
-  for (const std::string& each : to) {
+  for (const std::string& each : devices_) {
     if (const std::optional<int> local = devices.local_on(each))
       all.push_back(*local);
     else if (!devices.is_elsewhere(each))
       throw Error(Code::usage, text("no replica of ", strategy.describe(), " is on the destination ", printable(each)),
                   text("in this process there are ", join(strategy.devices(), ", ")));
   }
-  for (int local = 0; to.empty() && local < strategy.num_local_replicas(); ++local) all.push_back(local);
+  if (!devices_.empty()) return all;
+  if (is_value_) detail::check_parts(strategy, parts_);
+  const int parts = parts_ > 0 ? parts_ : strategy.num_local_replicas();
+  for (int local = 0; local < parts; ++local) all.push_back(local);
   return all;
 }
 
@@ -242,10 +284,6 @@ void HierarchicalCopyAllReduce::reduce_pack(ReplicaGroup& group, ReduceOp op, co
                                             std::size_t number) {
   const ReduceOp step = op == ReduceOp::avg ? ReduceOp::sum : op;
   const bool several = group.size() > group.local();
-  if (several && !group.has_leader()) {
-    say(group, "the strategy was not made with it, so that replicas of all processes go as one");
-    return group.all_reduce(op, pack);
-  }
   std::vector<std::string> levels;
   for (const detail::ReplicaLevel& each : group.levels()) levels.push_back(each.name);
   if (several) levels.emplace_back("processes");
@@ -296,14 +334,18 @@ ReductionToOneDevice::ReductionToOneDevice(Accumulate accumulate) : accumulate_(
   };
 }
 
+void ReductionToOneDevice::log_path(ReplicaGroup& group, int main) {
+  if (!logged_ && group.has(main))
+    group.announce(
+        text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_text(), '.'));
+  logged_ = true;
+}
+
 // Gathers all values at one replica, combines them in the order of replicas, and broadcasts the result.
 void ReductionToOneDevice::reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) {
   const int main = device_.empty() ? 0 : group.find(device_);
   const std::size_t here = group.has(main) ? static_cast<std::size_t>(main - group.first()) : 0;
-  if (!logged_ && group.has(main))
-    group.log().info(
-        text("Reduce to ", group.device(main - group.first()), " then broadcast to ", group.devices_text(), '.'));
-  logged_ = true;
+  log_path(group, main);
   std::vector<std::byte> all = group.gather(value, main);
   if (group.has(main) && value.front().count > 0) {
     TensorViews parts;

@@ -4,6 +4,7 @@
 // group's calls accept it, but the host cannot read it (see gpu::where()).
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,35 @@
 #include "runtime/values/tensor_view.hpp"
 
 namespace lockstep {
+
+// Names the devices for results: by default all of the strategy's, otherwise those in a list, or those that hold a
+// variable or a value.
+class Destinations {
+ public:
+  Destinations() = default;
+  // Take the names of devices. They throw Error usage for none.
+  Destinations(std::vector<std::string> devices);           // NOLINT(google-explicit-constructor)
+  Destinations(std::initializer_list<std::string> devices)  // NOLINT(google-explicit-constructor)
+      : Destinations(std::vector<std::string>(devices)) {}
+  // Take the devices that hold the parts of a variable.
+  Destinations(const AnyVariable& variable);  // NOLINT(google-explicit-constructor)
+  template <class T>
+  Destinations(const Variable<T>& variable)
+      : Destinations(AnyVariable(variable)) {}  // NOLINT(google-explicit-constructor)
+  // Takes the devices of a value's parts: there must be one for each replica of the process.
+  template <class T>
+  Destinations(const PerReplica<T>& value)
+      : parts_(value.size()), is_value_(true) {}  // NOLINT(google-explicit-constructor)
+
+  // Returns the local replicas on these devices of the strategy. It leaves out devices that name another process by job
+  // and task. Throws Error usage for an unknown device, and for a value of another number of parts.
+  std::vector<int> places(const Strategy& strategy) const;
+
+ private:
+  std::vector<std::string> devices_;
+  int parts_ = 0;
+  bool is_value_ = false;
+};
 
 // Gives an implementation its view of the replicas of all processes. It refers to the strategy and lives for one call.
 class ReplicaGroup {
@@ -41,9 +71,9 @@ class ReplicaGroup {
   bool by_nccl() const;
   // Returns the reason for the backend.
   const std::string& why() const;
-  // True if the processes can meet without their other replicas.
-  bool has_leader() const;
   const Log& log() const { return strategy_->log(); }
+  // Logs a line that is shown by default, once for all ranks of mpirun.
+  void announce(const std::string& line) const;
   // Returns the strategy's options, overridden by those of the call.
   const CommunicationOptions& options() const { return options_; }
   // Combines all values at once, in place, over all processes.
@@ -53,6 +83,9 @@ class ReplicaGroup {
   // Returns the memory of every replica, one after the other, at the process of replica `at`. Other processes get no
   // bytes.
   std::vector<std::byte> gather(const TensorViews& value, int at);
+  // Writes the values of all replicas, one after the other, into `all` on every process. They may differ in length:
+  // `counts` has the number of elements of each replica.
+  void all_gather(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all);
   // Copies the value of replica `from` to all replicas.
   void broadcast(const TensorViews& value, int from);
 
@@ -74,44 +107,46 @@ class CrossDeviceOps {
   virtual ~CrossDeviceOps() = default;
   // Returns a text for people.
   virtual std::string describe() const = 0;
-  // True if the processes meet without their other replicas: the strategy then makes a communicator for that. It must
-  // be equal on all processes.
+  // True if the processes meet without their other replicas, by their training channel. It must be equal on all
+  // processes.
   virtual bool wants_leader() const { return false; }
 
-  // Combines the tensors of all replicas. Returns the result once for each device of the strategy in `to`, or for all
-  // devices if `to` is empty. All processes call it.
+  // Combines the tensors of all replicas. Returns the result once for each device in `to`. All processes call it.
   template <class T>
-  Mirrored<Tensor<T>> reduce(Strategy& strategy, NamedOp op, PerReplica<Tensor<T>> value, const DeviceList& to,
+  Mirrored<Tensor<T>> reduce(Strategy& strategy, NamedOp op, PerReplica<Tensor<T>> value, const Destinations& to = {},
                              const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
-    return std::move(batch_reduce(strategy, op,
-                                  std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>>{{std::move(value), to}},
-                                  options, origin)
-                         .front());
+    std::vector<std::pair<PerReplica<Tensor<T>>, Destinations>> one;
+    one.emplace_back(std::move(value), to);
+    return std::move(batch_reduce(strategy, op, std::move(one), options, origin).front());
   }
   // Combines several values at once, each to its own devices.
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce(Strategy& strategy, NamedOp op,
-                                                std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>> values,
+                                                std::vector<std::pair<PerReplica<Tensor<T>>, Destinations>> values,
                                                 const CommunicationOptions& options = {},
                                                 Origin origin = Origin::here());
   // Concatenates the tensors of all replicas along an axis. Returns the result once for each device in `to`.
   template <class T>
-  Mirrored<Tensor<T>> gather(Strategy& strategy, const PerReplica<Tensor<T>>& value, const DeviceList& to, int axis,
+  Mirrored<Tensor<T>> gather(Strategy& strategy, const PerReplica<Tensor<T>>& value, const Destinations& to, int axis,
                              Origin origin = Origin::here()) {
-    return broadcast(strategy, strategy.gather(value, axis, origin), to);
+    const detail::GatherLayout layout(detail::ReplicaCalls::of(strategy).shapes_of_all(value, "gather", origin), axis);
+    Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
+    concatenate(strategy, detail::views_of_parts(value), layout.counts(), detail::view_of(all), origin);
+    return broadcast(strategy, layout.assemble(all), to);
   }
+  // Concatenates values of any type, as ReplicaGroup::all_gather() does.
+  void concatenate(Strategy& strategy, const TensorViews& value, const std::vector<std::size_t>& counts,
+                   const TensorView& all, Origin origin);
   // Combines values in place, at all replicas. Does nothing with a single replica.
   void combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject = {});
   // Returns a copy of `value` for each device in `to`. Moves no data between processes.
-  template <class V>
-  Mirrored<V> broadcast(Strategy& strategy, const V& value, const DeviceList& to) {
-    detail::require_cross_replica(strategy, "broadcast");
-    return Mirrored<V>(std::deque<V>(places(strategy, to).size(), value));
-  }
-  // Returns the local replicas on these devices of the strategy, or all if `to` is empty. It leaves out devices that
-  // name another process by job and task. Throws Error usage for an unknown device.
-  static std::vector<int> places(const Strategy& strategy, const DeviceList& to);
+  template <class T>
+  Mirrored<Tensor<T>> broadcast(Strategy& strategy, const Tensor<T>& value, const Destinations& to = {},
+                                Origin origin = Origin::here());
+  template <class T>
+  Mirrored<IndexedSlices<T>> broadcast(Strategy& strategy, const IndexedSlices<T>& value, const Destinations& to = {},
+                                       Origin origin = Origin::here());
 
  protected:
   // Combines each value in place: afterwards it is the same at all replicas. `op` is sum, avg, min, max or prod.
@@ -120,6 +155,15 @@ class CrossDeviceOps {
   virtual void batch_reduce_implementation(ReplicaGroup& group, ReduceOp op, const std::vector<TensorViews>& values) {
     for (const TensorViews& each : values) reduce_implementation(group, op, each);
   }
+  // Copies `value`, which it must not change, to each of the copies. They are of this process.
+  virtual void broadcast_implementation(ReplicaGroup& group, const TensorView& value, const TensorViews& copies);
+  // Writes the values of all replicas, one after the other, into `all`. By default it is group.all_gather().
+  virtual void gather_implementation(ReplicaGroup& group, const TensorViews& value,
+                                     const std::vector<std::size_t>& counts, const TensorView& all) {
+    group.all_gather(value, counts, all);
+  }
+  // Logs once how values are combined. A single replica, which has nothing to combine, only makes this call.
+  virtual void log_path(ReplicaGroup& /*group*/) {}
 };
 
 // Cuts all values, one after the other, into packs of equal length; the last pack has the rest. Each pack is one
@@ -204,8 +248,11 @@ class ReductionToOneDevice : public CrossDeviceOps {
 
  protected:
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) override;
+  void log_path(ReplicaGroup& group) override { log_path(group, 0); }
 
  private:
+  void log_path(ReplicaGroup& group, int main);
+
   std::string device_;
   Accumulate accumulate_;
   bool logged_ = false;
@@ -213,7 +260,7 @@ class ReductionToOneDevice : public CrossDeviceOps {
 
 template <class T>
 std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
-    Strategy& strategy, NamedOp op, std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>> values,
+    Strategy& strategy, NamedOp op, std::vector<std::pair<PerReplica<Tensor<T>>, Destinations>> values,
     const CommunicationOptions& options, Origin origin) {
   detail::require_cross_replica(strategy, "reduce");
   std::vector<TensorViews> views;
@@ -221,12 +268,8 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   std::size_t tensors = 0;
   for (auto& [value, to] : values) {
     detail::check_parts(strategy, value.size());
-    TensorViews each;
-    for (int local = 0; local < value.size(); ++local) {
-      detail::require_alike(value[0], value[local]);
-      each.push_back({value[local].data(), data_type_of<T>, value[local].size()});
-    }
-    views.push_back(std::move(each));
+    for (int local = 0; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
+    views.push_back(detail::views_of_parts(value));
     detail::add_layout(shapes, value[0], tensors);
   }
   combine(strategy, op.op(), views, options, origin, {.layout = layout_of(shapes.value(), tensors)});
@@ -234,10 +277,33 @@ std::vector<Mirrored<Tensor<T>>> CrossDeviceOps::batch_reduce(
   // If a destination is wrong here, the other processes have already ended the call.
   for (auto& [value, to] : values) {
     std::deque<Tensor<T>> parts;
-    for (const int local : places(strategy, to)) parts.push_back(value[local]);
+    for (const int local : to.places(strategy)) parts.push_back(value[local]);
     all.push_back(Mirrored<Tensor<T>>(std::move(parts)));
   }
   return all;
+}
+
+template <class T>
+Mirrored<Tensor<T>> CrossDeviceOps::broadcast(Strategy& strategy, const Tensor<T>& value, const Destinations& to,
+                                              Origin origin) {
+  detail::require_cross_replica(strategy, "broadcast");
+  std::deque<Tensor<T>> parts(to.places(strategy).size(), Tensor<T>(value.shape()));
+  TensorViews copies;
+  for (Tensor<T>& each : parts) copies.push_back(detail::view_of(each));
+  ReplicaGroup group(strategy, {}, origin);
+  if (!copies.empty()) broadcast_implementation(group, detail::view_of(value), copies);
+  return Mirrored<Tensor<T>>(std::move(parts));
+}
+
+template <class T>
+Mirrored<IndexedSlices<T>> CrossDeviceOps::broadcast(Strategy& strategy, const IndexedSlices<T>& value,
+                                                     const Destinations& to, Origin origin) {
+  const Mirrored<Tensor<T>> values = broadcast(strategy, value.values(), to, origin);
+  const Mirrored<Tensor<std::int64_t>> rows = broadcast(strategy, row(value.indices()), to, origin);
+  std::deque<IndexedSlices<T>> parts;
+  for (int i = 0; i < values.size(); ++i)
+    parts.emplace_back(values[i], std::vector<std::int64_t>(rows[i].begin(), rows[i].end()), value.dense_shape());
+  return Mirrored<IndexedSlices<T>>(std::move(parts));
 }
 
 }  // namespace lockstep

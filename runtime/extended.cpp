@@ -4,10 +4,23 @@
 
 namespace lockstep {
 
-Extended::DeviceList Extended::parameter_devices() const {
-  DeviceList all = strategy_->devices();
-  if (strategy_->variable_placement() == Strategy::VariablePlacement::central) all.resize(1);
+namespace {
+
+Extended::DeviceList devices_in(const VariableLayout& layout) {
+  Extended::DeviceList all;
+  all.reserve(layout.parts.size());
+  for (const VariableLayout::Part& each : layout.parts) all.push_back(each.device);
   return all;
+}
+
+}  // namespace
+
+Extended::DeviceList Extended::parameter_devices() const { return devices_in(strategy_->variable_layout({})); }
+Extended::DeviceList Extended::devices_of(const AnyVariable& variable) const { return devices_in(variable.layout()); }
+
+ColocationScope Extended::colocate_vars_with(const AnyVariable& variable) const {
+  if (!variable_created_in_scope(variable)) refuse_stranger("colocate_vars_with", variable.strategy());
+  return {*strategy_, variable.layout()};
 }
 
 void Extended::check_slices(ReduceOp op) {

@@ -8,6 +8,7 @@
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/variable.hpp"
+#include "runtime/variable_scope.hpp"
 
 namespace lockstep {
 
@@ -24,23 +25,18 @@ class Extended {
   // Returns the devices on which variables are kept.
   DeviceList parameter_devices() const;
   // Returns the devices that hold the parts of a variable.
-  template <class T>
-  DeviceList devices_of(const Variable<T>& variable) const {
-    DeviceList all = strategy_->devices();
-    all.resize(variable.state().values.size());
-    return all;
-  }
+  DeviceList devices_of(const AnyVariable& variable) const;
 
-  // Combines the tensors of all replicas. Returns the result once for each device, or for all devices if none are
+  // Combines the tensors of all replicas. Returns the result once for each destination, or for all devices if none are
   // named.
   template <class T>
-  Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const DeviceList& to = {},
+  Mirrored<Tensor<T>> reduce_to(NamedOp op, PerReplica<Tensor<T>> value, const Destinations& to = {},
                                 const CommunicationOptions& options = {}, Origin origin = Origin::here()) {
     return ops().reduce(*strategy_, op, std::move(value), to, options, origin);
   }
   template <class T>
   std::vector<Mirrored<Tensor<T>>> batch_reduce_to(NamedOp op,
-                                                   std::vector<std::pair<PerReplica<Tensor<T>>, DeviceList>> values,
+                                                   std::vector<std::pair<PerReplica<Tensor<T>>, Destinations>> values,
                                                    const CommunicationOptions& options = {},
                                                    Origin origin = Origin::here()) {
     return ops().batch_reduce(*strategy_, op, std::move(values), options, origin);
@@ -48,13 +44,13 @@ class Extended {
   // Concatenates the slices of all replicas in their order; MEAN divides each by the number of replicas. If they have
   // many rows, they are added up, as in a replica's all_reduce.
   template <class T>
-  Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value, const DeviceList& to = {},
-                                       Origin origin = Origin::here()) {
+  Mirrored<IndexedSlices<T>> reduce_to(NamedOp op, const PerReplica<IndexedSlices<T>>& value,
+                                       const Destinations& to = {}, Origin origin = Origin::here()) {
     return ops().broadcast(*strategy_, slices_of_all(op, value, origin), to);
   }
   template <class T>
   std::vector<Mirrored<IndexedSlices<T>>> batch_reduce_to(
-      NamedOp op, const std::vector<std::pair<PerReplica<IndexedSlices<T>>, DeviceList>>& values,
+      NamedOp op, const std::vector<std::pair<PerReplica<IndexedSlices<T>>, Destinations>>& values,
       Origin origin = Origin::here()) {
     std::vector<Mirrored<IndexedSlices<T>>> all;
     for (const auto& [value, to] : values) all.push_back(reduce_to(op, value, to, origin));
@@ -62,7 +58,7 @@ class Extended {
   }
   // Returns a copy of `value` for each device.
   template <class T>
-  Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const DeviceList& to = {}) {
+  Mirrored<Tensor<T>> broadcast_to(const Tensor<T>& value, const Destinations& to = {}) {
     return ops().broadcast(*strategy_, value, to);
   }
   // Is Strategy::update().
@@ -79,24 +75,17 @@ class Extended {
   // Calls `function(arguments...)` once for each device, with that device's part of each PerReplica. Regroups the
   // results as run() does.
   template <class F, class... A>
-  auto update_non_slot(const DeviceList& at, F&& function, const A&... arguments);
+  auto update_non_slot(const Destinations& at, F&& function, const A&... arguments);
   // Is the older name of run().
   template <class F, class... A>
   auto call_for_each_replica(F&& function, A&&... arguments) {
     return strategy_->run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
-  // Returns a scope in which new variables are kept with this one. A strategy keeps all its variables in the same
-  // places. Throws Error usage for another strategy's variable.
-  template <class T>
-  [[nodiscard]] Scope colocate_vars_with(const Variable<T>& variable) const {
-    if (!variable_created_in_scope(variable)) refuse_stranger("colocate_vars_with", variable.strategy());
-    return strategy_->scope();
-  }
+  // Returns a scope in which new variables are kept where this one is, with as many parts. Throws Error usage for
+  // another strategy's variable.
+  ColocationScope colocate_vars_with(const AnyVariable& variable) const;
   // True if the variable belongs to this strategy.
-  template <class T>
-  bool variable_created_in_scope(const Variable<T>& variable) const {
-    return &variable.strategy() == strategy_;
-  }
+  bool variable_created_in_scope(const AnyVariable& variable) const { return &variable.strategy() == strategy_; }
   // True if this process writes checkpoints and summaries: it has the first replica.
   bool should_checkpoint() const { return is_first(); }
   bool should_save_summary() const { return is_first(); }
@@ -148,7 +137,7 @@ IndexedSlices<T> Extended::slices_of_all(NamedOp op, const PerReplica<IndexedSli
 }
 
 template <class F, class... A>
-auto Extended::update_non_slot(const DeviceList& at, F&& function, const A&... arguments) {
+auto Extended::update_non_slot(const Destinations& at, F&& function, const A&... arguments) {
   detail::require_cross_replica(*strategy_, "update_non_slot");
   (detail::check_argument(*strategy_, arguments), ...);
   using Result = std::remove_cvref_t<decltype(std::invoke(function, detail::part_of(arguments, 0)...))>;
@@ -157,10 +146,10 @@ auto Extended::update_non_slot(const DeviceList& at, F&& function, const A&... a
     return std::invoke(function, detail::part_of(arguments, local)...);
   };
   if constexpr (std::is_void_v<Result>) {
-    for (const int local : CrossDeviceOps::places(*strategy_, at)) call(local);
+    for (const int local : at.places(*strategy_)) call(local);
   } else {
     std::deque<Result> all;
-    for (const int local : CrossDeviceOps::places(*strategy_, at)) all.push_back(call(local));
+    for (const int local : at.places(*strategy_)) all.push_back(call(local));
     return detail::regroup(std::move(all));
   }
 }

@@ -32,7 +32,16 @@ GradientReducer::GradientReducer(Strategy& strategy, std::vector<GradientSpec> g
     : strategy_(&strategy), gradients_(std::move(gradients)), options_(options) {
   if (gradients_.empty())
     throw Error(Code::usage, "a gradient reducer without gradients", "name those of all trainable variables");
+  tag_ = tag_of(reversed());
   for (int local = 0; local < strategy.num_local_replicas(); ++local) lay_out(reductions_.emplace_back(), reversed());
+}
+
+void GradientReducer::StepCounts::copy_to_gpu() const {
+  if (on_gpu) gpu::copy(device, on_gpu.get(), digits.data(), digits.size());
+}
+
+TensorView GradientReducer::StepCounts::view() {
+  return {on_gpu ? on_gpu.get() : digits.data(), format.type, digits.size() / size_of(format.type)};
 }
 
 std::vector<int> GradientReducer::reversed() const {
@@ -48,11 +57,29 @@ void GradientReducer::lay_out(ReplicaReduction& reduction, const std::vector<int
     for (const int which : reduction.buckets[i]) reduction.bucket_of[index(which)] = static_cast<int>(i);
   }
   reduction.state = std::vector<Bucket>(reduction.buckets.size());
+  for (std::size_t i = 0; i < reduction.buckets.size(); ++i) reduction.state[i].tag = tag_of(reduction.buckets[i]);
   reduction.views.assign(gradients_.size(), {});
+  for (std::size_t i = 0; i < reduction.buckets.size(); ++i) reduction.state[i].wanted = reduction.buckets[i].size();
+  if (options_.counts == 0) return;
+  ++reduction.state.back().wanted;
+  std::vector<DataType> types;
+  for (const int which : reduction.buckets.back()) types.push_back(gradients_[index(which)].type);
+  const bool is_narrow = strategy_->order() == Order::fast;  // Messages between nodes may be.
+  reduction.counts = {};
+  reduction.counts.format =
+      detail::choose_count_digits(types, options_.op.op(), strategy_->num_replicas_in_sync(), is_narrow);
+  const detail::CountDigits& format = reduction.counts.format;
+  reduction.counts.digits.resize(format.digits(options_.counts) * size_of(format.type));
 }
 
 std::string GradientReducer::name_of(int which) const {
   return text("gradient ", which, " ('", printable(gradients_[index(which)].name), "')");
+}
+
+std::uint64_t GradientReducer::tag_of(const std::vector<int>& which) const {
+  std::string name = options_.tag;
+  for (const int each : which) name += text(' ', gradients_[index(each)].name);
+  return call_tag_of(name);
 }
 
 GradientReducer::BackwardPass::BackwardPass(GradientReducer& reducer, ReplicaContext& replica)
@@ -76,6 +103,7 @@ GradientReducer::BackwardPass::BackwardPass(GradientReducer& reducer, ReplicaCon
     each.behind.clear();
     each.is_in_default_stream = false;
   }
+  reduction_.counts.given = {};
   reduction_.begun = reduction_.ended = 0;
 }
 
@@ -133,17 +161,66 @@ void GradientReducer::BackwardPass::begin_full_ones(Origin origin) {
   for (; reduction_.begun < reduction_.buckets.size(); ++reduction_.begun) {
     const std::vector<int>& members = reduction_.buckets[reduction_.begun];
     Bucket& bucket = reduction_.state[reduction_.begun];
-    if (bucket.ready < members.size()) return;
-    Communicator& member = replica_.next(origin);
+    if (bucket.ready < bucket.wanted) return;
+    const bool has_counts = bucket.wanted > members.size();
+    if (has_counts) put_counts(bucket, members);
+    const detail::CountedCall call = replica_.next(origin, {.tag = bucket.tag});
+    Communicator& member = *call;
     if (!bucket.batch || std::exchange(bucket.is_elsewhere, false)) {
       // Only this replica's memory has moved, so the other replicas keep their batches.
       bucket.batch = bucket.batch ? Batch(member, std::move(*bucket.batch)) : Batch(member);
       for (const int which : members)
         detail::add_view(*bucket.batch, reduction_.views[index(which)], reducer_.options_.op, origin);
+      if (has_counts)
+        detail::add_view(*bucket.batch, reduction_.counts.view(), NamedOp(reduction_.counts.format.op), origin);
     }
     if (bucket.is_in_default_stream && !bucket.behind.empty()) mark(bucket, gpu::Stream{});
     bucket.request = bucket.batch->start_behind(bucket.behind, origin);
   }
+}
+
+void GradientReducer::BackwardPass::add_counts(std::span<std::int64_t> counts, Origin origin) {
+  const std::size_t wanted = reducer_.options_.counts;
+  if (counts.size() != wanted || wanted == 0)
+    throw Error(Code::usage, text("a step adds ", counts.size(), " counts, and its reducer was made for ", wanted),
+                "make it with that many: BucketOptions{.counts = ...}");
+  if (!reduction_.counts.given.empty())
+    throw Error(Code::usage, "a step adds its counts a second time", "finish() each step, and begin another");
+  reduction_.counts.given = counts;
+  reduction_.counts.format.encode(counts, reduction_.counts.digits.data());
+  if (replica_.has_own_ops()) return;
+  reduction_.counts.copy_to_gpu();
+  ++reduction_.state.back().ready;
+  begin_full_ones(origin);
+}
+
+// Puts the digits where the bucket's gradients of their type are, so that the batch is one call.
+void GradientReducer::BackwardPass::put_counts(Bucket& bucket, const std::vector<int>& members) {
+  StepCounts& counts = reduction_.counts;
+  const auto carrier = std::ranges::find_if(members, [&](int which) {
+    const TensorView& each = reduction_.views[index(which)];
+    return each.type == counts.format.type && each.count > 0;
+  });
+  const int device =
+      carrier == members.end() ? gpu::MemoryLocation::host : gpu::where(reduction_.views[index(*carrier)].data).device;
+  if (device != counts.device) {
+    bucket.is_elsewhere = true;
+    counts.device = device;
+    counts.on_gpu.reset();
+    if (device != gpu::MemoryLocation::host) counts.on_gpu = gpu::allocate(device, counts.digits.size(), 1);
+    counts.copy_to_gpu();
+  }
+}
+
+void GradientReducer::BackwardPass::finish_counts(Origin origin) {
+  StepCounts& counts = reduction_.counts;
+  if (counts.given.empty()) return;
+  if (replica_.has_own_ops()) {
+    replica_.next(origin, {.tag = reducer_.tag_})->all_reduce(counts.given, sum, origin);
+    return;
+  }
+  if (counts.on_gpu) gpu::copy(counts.device, counts.digits.data(), counts.on_gpu.get(), counts.digits.size());
+  counts.format.decode(counts.digits.data(), counts.given);
 }
 
 void GradientReducer::BackwardPass::refuse_missing() const {
@@ -161,15 +238,20 @@ void GradientReducer::BackwardPass::refuse_missing() const {
 
 void GradientReducer::BackwardPass::finish(Origin origin) {
   if (reduction_.order.size() < reduction_.is_ready.size()) refuse_missing();
+  if (reduction_.counts.given.size() < reducer_.options_.counts)
+    throw Error(Code::usage, text("a step ends without its ", reducer_.options_.counts, " counts"),
+                "call add_counts() in each step, with zeros if this replica has nothing to count");
   if (replica_.has_own_ops()) {
     // The program's operations run after the work in the default stream.
     for (const Bucket& each : reduction_.state) {
       for (const auto& mark : each.behind) gpu::backend()->wait_for(gpu::backend()->device_of(nullptr), nullptr, *mark);
     }
+    const detail::ScopedCallSubject scoped_subject(replica_.communicator(), {.tag = reducer_.tag_});
     replica_.by_own_ops(reducer_.options_.op, reduction_.views, reducer_.strategy_->communication(), origin);
   }
   for (; reduction_.ended < reduction_.begun; ++reduction_.ended)
     reduction_.state[reduction_.ended].request.wait(origin);
+  finish_counts(origin);
   if (!reduction_.frozen) freeze(origin);
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/count_digits.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 
@@ -33,6 +34,10 @@ struct BucketOptions {
   std::size_t bytes = std::size_t{25} << 20U;
   std::size_t first_bytes = std::size_t{1} << 20U;
   NamedOp op = sum;
+  // Tells the reducers of a program apart, besides the names of their gradients.
+  std::string tag = "gradients";
+  // Is the number of counts that a step adds up beside its gradients; see BackwardPass::add_counts().
+  std::size_t counts = 0;
 };
 
 // Divides gradients, by their numbers, into buckets: in the given order, each bucket up to the gradient that fills it.
@@ -58,6 +63,8 @@ class GradientReducer {
   struct Bucket {
     std::optional<Batch> batch;  // Refers to the memory in which the gradients were last.
     Request request;
+    std::uint64_t tag = 0;   // Is the identity of its gradients, which replicas compare.
+    std::size_t wanted = 0;  // Counts the gradients, and the counts of the last bucket as one.
     std::size_t ready = 0;
     bool is_elsewhere = false;  // True if a gradient lies at another address than in the batch.
     // Mark the work that named streams had before their gradients were ready. `is_in_default_stream` is true if some
@@ -65,12 +72,23 @@ class GradientReducer {
     std::vector<std::shared_ptr<gpu::StreamMark>> behind;
     bool is_in_default_stream = false;
   };
+  // Holds the counts of a replica, which travel with the last bucket.
+  struct StepCounts {
+    std::span<std::int64_t> given;  // Is empty until the program gives them.
+    detail::CountDigits format;
+    std::vector<std::byte> digits;      // Is in the host's memory.
+    std::shared_ptr<std::byte> on_gpu;  // Is used instead, if the bucket's gradients of that type are on a GPU.
+    int device = gpu::MemoryLocation::host;
+    TensorView view();
+    void copy_to_gpu() const;  // Waits for the work in the GPU's default stream.
+  };
   // Belongs to one replica of this process; only its thread uses it.
   struct ReplicaReduction {
     bool frozen = false;
     std::vector<std::vector<int>> buckets;
     std::vector<int> bucket_of;  // Is indexed by gradient.
     std::vector<Bucket> state;
+    StepCounts counts;
     std::vector<TensorView> views;  // Holds where each gradient was last.
     std::vector<bool> is_ready;
     std::vector<int> order;  // Holds the order in which gradients became ready in this step.
@@ -83,10 +101,13 @@ class GradientReducer {
   void lay_out(ReplicaReduction& reduction, const std::vector<int>& order) const;
   std::vector<int> reversed() const;
   std::string name_of(int which) const;
+  // Returns the identity of some gradients, by their names and order.
+  std::uint64_t tag_of(const std::vector<int>& which) const;
 
   Strategy* strategy_;
   std::vector<GradientSpec> gradients_;
   BucketOptions options_;
+  std::uint64_t tag_ = 0;  // Is the identity of all gradients.
   std::deque<ReplicaReduction> reductions_;
 };
 
@@ -115,6 +136,11 @@ class GradientReducer::BackwardPass {
   void ready(int which, Tensor<T>& gradient, Origin origin = Origin::here()) {
     take(which, {gradient.data(), data_type_of<T>, gradient.size()}, std::nullopt, origin);
   }
+  // Gives this replica's counts, as many as BucketOptions::counts, before finish(), which replaces them by their sums
+  // over all replicas: the number of examples, or 1 for a replica that has more data, or that asks to stop. The sums
+  // are exact. They travel with the last bucket, which therefore starts after this call. If no type in that bucket
+  // can carry them, or if the strategy has cross_device_ops, they take a call of their own.
+  void add_counts(std::span<std::int64_t> counts, Origin origin = Origin::here());
   // Waits until all gradients are combined, in place.
   void finish(Origin origin = Origin::here());
 
@@ -123,6 +149,8 @@ class GradientReducer::BackwardPass {
   static void mark(Bucket& bucket, std::optional<gpu::Stream> stream);
   void check(int which, const TensorView& gradient) const;
   void begin_full_ones(Origin origin);
+  void put_counts(Bucket& bucket, const std::vector<int>& members);
+  void finish_counts(Origin origin);
   void freeze(Origin origin);
   [[noreturn]] void refuse_missing() const;
 

@@ -13,6 +13,7 @@
 #include "runtime/replica_context.hpp"
 #include "runtime/replica_devices.hpp"
 #include "runtime/replica_progress.hpp"
+#include "runtime/replica_seats.hpp"
 #include "runtime/replica_threads.hpp"
 #include "runtime/strategy_config.hpp"
 
@@ -25,13 +26,14 @@ class LocalReplicas {
 
   // Makes the replicas' contexts. `first` is the number of the first one among all.
   void add(int replicas, int first);
-  // Starts the replicas' threads, on the processors of their devices.
+  // Starts a thread for each seat, on the processors of its device.
   void start_threads(const ReplicaDevices& devices);
 
   int count() const { return static_cast<int>(contexts_.size()); }
   // Throws std::out_of_range for a wrong number.
   ReplicaContext& context(int local) { return contexts_.at(static_cast<std::size_t>(local)); }
   const std::deque<ReplicaContext>& contexts() const { return contexts_; }
+  const ReplicaSeats& seats() const { return seats_; }
   bool have_threads() const { return threads_ != nullptr; }
   ReplicaThreads& threads() { return *threads_; }
   bool are_running() const { return running_; }
@@ -40,13 +42,13 @@ class LocalReplicas {
   class RunGuard;
 
   // Runs a job in all replicas, as ReplicaThreads::run() does, each in its context.
-  std::vector<ReplicaThreads::ReplicaFailure> run(const ReplicaThreads::ReplicaFunction& job,
-                                                  const ReplicaThreads::FailureHandler& failure_handler);
+  std::vector<ReplicaThreads::SeatFailure> run(const ReplicaThreads::SeatFunction& job,
+                                               const ReplicaThreads::FailureHandler& failure_handler);
   // Counts a replica's next collective. Throws Error mismatch if another replica has ended the job without it.
   void count_collective(int local, Origin origin) { progress_->count(local, origin); }
   // Waits for all replicas, as ReplicaBarrier does. `completion` runs in cross-replica context.
   void arrive_and_wait(int local, Origin origin, const void* kind, void* mine,
-                       const ReplicaBarrier::Completion& completion);
+                       const ReplicaBarrier::Completion& completion, bool compares_lines);
   // Ends the wait of replicas that have arrived.
   void cancel(const std::string& why) { barrier_->cancel(why); }
 
@@ -54,6 +56,7 @@ class LocalReplicas {
   Strategy& strategy_;
   const StrategyConfig& config_;
   std::deque<ReplicaContext> contexts_;
+  ReplicaSeats seats_;
   std::unique_ptr<ReplicaProgress> progress_;
   std::unique_ptr<ReplicaBarrier> barrier_;
   std::unique_ptr<ReplicaThreads> threads_;

@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/cluster/resolver.hpp"
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/start.hpp"
 #include "runtime/strategy_state.hpp"
 
 namespace lockstep {
@@ -158,7 +159,32 @@ std::shared_ptr<Resolver> cluster_of(Session& session, const std::shared_ptr<Res
   return session.size() == 1 && !given ? nullptr : resolver;
 }
 
+// Returns the session for strategies that are given none. MPI can be started only once, so the session is kept until
+// the program's end. A strategy that an exit() leaves behind keeps it for longer.
+const std::shared_ptr<Session>& session_of_program(const StrategyOptions& options) {
+  static const std::shared_ptr<Session> one =
+      std::make_shared<Session>(start({.cluster_resolver = options.cluster_resolver}));
+  return one;
+}
+
 }  // namespace
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), 1, nullptr, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(int replicas, const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), replicas, nullptr, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const std::vector<std::string>& devices,
+                                                         const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(session_of_program(options), static_cast<int>(devices.size()), &devices, options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const std::shared_ptr<Session>& session, int replicas,
+                                                         const std::vector<std::string>* devices,
+                                                         const StrategyOptions& options)
+    : MultiWorkerMirroredStrategy(*session, replicas, devices, options) {
+  state().session = session;
+}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options)
     : MultiWorkerMirroredStrategy(session, 1, options) {}
@@ -178,6 +204,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                 .wait_limits = options.wait_limits.value_or(session.exchange().wait_limits()),
                 .log = options.log.value_or(session.log()),
                 .algorithm = session.settings().algorithm(),
+                .table_path = session.settings().table().value_or(std::string()),
                 .node_memory = session.settings().node_memory(),
                 .nccl = session.settings().nccl(),
                 .strict = session.settings().strict(),
@@ -192,7 +219,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
   const bool one_each = std::ranges::all_of(all, [](int number) { return number == 1; });
   if (session.size() == 1 && !placements.empty())
     state().begin_here(std::move(placements));
-  else if (one_each)
+  else if (session.size() > 1 && one_each)
     begin_ranks(session, std::move(placements));
   else if (session.size() == 1)
     state().begin_here(replicas);
@@ -201,18 +228,37 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
   log_devices(session);
 }
 
-void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
-  state().place(std::move(placements), 1);
-  state().begin(1, session.rank(), session.size(), [&](int) { return of_ranks(session, "replicas"); });
-}
-
-std::unique_ptr<Communicator> MultiWorkerMirroredStrategy::of_ranks(Session& session, const char* name) {
-  CommunicatorOptions options = session.world().options();
+Communicator MultiWorkerMirroredStrategy::of_ranks(Communicator& parent, std::string name, std::string member) {
+  CommunicatorOptions options = parent.options();
   options.order = order();
-  options.name = name;
+  options.name = std::move(name);
+  options.member = std::move(member);
   options.algorithm = state().config.options().algorithm;
   options.nccl = state().config.options().nccl;
-  return std::make_unique<Communicator>(session.world().duplicate(std::move(options)));
+  options.timeout = state().config.limit();
+  return parent.duplicate(std::move(options));
+}
+
+void MultiWorkerMirroredStrategy::begin_channels(Session& session) {
+  state().channels.begin(
+      [&](Channel channel) { return of_ranks(session.world(), text(to_string(channel), " channel")); });
+}
+
+// After a failure, new communicators come from that of health. The world may be in use then, or have failed.
+void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
+  state().place(std::move(placements), 1);
+  begin_channels(session);
+  state().begin(1, session.rank(), session.size(), [this] {
+    renew_training();
+    return [this](int /*local*/) {
+      return std::make_unique<Communicator>(of_ranks(state().channels.at(Channel::health), "replicas", "replica"));
+    };
+  });
+}
+
+void MultiWorkerMirroredStrategy::renew_training() {
+  if (Communicator& health = state().channels.at(Channel::health); state().channels.at(Channel::training).failed())
+    state().channels.replace(Channel::training, of_ranks(health, "training channel"));
 }
 
 bool MultiWorkerMirroredStrategy::wants_leader() {
@@ -225,29 +271,36 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
   telling_the_others(std::array{&session.exchange()}, [&] {
     if (placements.empty() && state().config.options().pin) placements = placements_beside_others(session, all);
     state().place(std::move(placements), *me);
-    if (wants_leader()) state().members.set_leader(of_ranks(session, "processes"));
+    begin_channels(session);
   });
   const ThreadMembers threads = session.threads_of_all(*me);
   std::vector<Exchange*> mine;
   mine.reserve(threads.exchanges->size());
   for (const auto& each : *threads.exchanges) mine.push_back(each.get());
+  const auto prepare = [this, &session, local = *me, next = std::optional(threads)]() mutable {
+    if (!next) {
+      renew_training();
+      next = session.threads_of_all(local);
+    }
+    return session.members(*std::exchange(next, std::nullopt), {.order = order(),
+                                                                .name = "replicas",
+                                                                .algorithm = state().config.options().algorithm,
+                                                                .nccl = state().config.options().nccl,
+                                                                .member = "replica"});
+  };
   telling_the_others(mine, [&] {
-    state().begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0),
-                  session.members(threads, {.order = order(),
-                                            .name = "replicas",
-                                            .algorithm = state().config.options().algorithm,
-                                            .nccl = state().config.options().nccl}));
+    state().begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0), prepare);
   });
 }
 
 void MultiWorkerMirroredStrategy::log_devices(const Session& session) {
   if (session.size() == 1)
-    log().info(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
-                    ", communication = CommunicationImplementation.", to_string(communication().implementation)));
+    state().announce(text("Single-worker MultiWorkerMirroredStrategy with local_devices = ", state().devices.to_text(),
+                          ", communication = CommunicationImplementation.", to_string(communication().implementation)));
   else if (session.rank() == 0)
-    log().info(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
-                    ", local_devices = ", state().devices.to_text(), ", communication = CommunicationImplementation.",
-                    to_string(communication().implementation)));
+    log().notice(text("MultiWorkerMirroredStrategy with num_workers = ", session.size(),
+                      ", local_devices = ", state().devices.to_text(), ", communication = CommunicationImplementation.",
+                      to_string(communication().implementation)));
 }
 
 }  // namespace lockstep

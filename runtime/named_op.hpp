@@ -9,6 +9,22 @@
 
 namespace lockstep {
 
+// Holds the operations under names that stay clear beside `using namespace std`, in which max, min and others are
+// functions: op::max.
+namespace op {
+using lockstep::avg;
+using lockstep::bit_and;
+using lockstep::bit_or;
+using lockstep::bit_xor;
+using lockstep::logical_and;
+using lockstep::logical_or;
+using lockstep::logical_xor;
+using lockstep::max;
+using lockstep::min;
+using lockstep::prod;
+using lockstep::sum;
+}  // namespace op
+
 // Holds one of the operations sum, avg, min, max and prod.
 class NamedOp {
  public:

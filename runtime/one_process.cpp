@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the strategies of one process, which differ in the devices of their replicas.
+#include "runtime/any_strategy.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/replica_error.hpp"
 #include "runtime/strategy_state.hpp"
@@ -12,6 +13,9 @@ class DefaultStrategy final : public Strategy {
  public:
   DefaultStrategy() : Strategy("the default strategy", detail::resolved_options_here({})) {
     state().replicas.add(1, 0);
+    state().channels.begin_alone([&options = state().config.options()](Channel channel) {
+      return std::move(*detail::ReplicaMembers::in_this_process(1, options, text(to_string(channel), " channel"))(0));
+    });
     state().members.serve_each_thread([&options = state().config.options()]() -> Communicator& {
       thread_local std::unique_ptr<Communicator> mine;
       if (!mine || mine->failed()) mine = detail::ReplicaMembers::in_this_process(1, options)(0);
@@ -20,13 +24,20 @@ class DefaultStrategy final : public Strategy {
   }
 
  private:
-  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
-  void run_job(const std::function<void(int local)>& job) override {
+  VariableLayout variable_layout(const VariableOptions& /*options*/) const override {
+    return detail::StrategyState::of(*this).layout_at_each("");
+  }
+  void run_job(const std::function<void(int local)>& job, detail::UndoLog* log) override {
     const detail::ScopedContext inside(*this, &replica(0));
+    const std::uint64_t run = ++state().runs;
+    detail::UndoLog::Transaction transaction(log, this->log());
     try {
+      const detail::UndoLog::InThread in_thread(log, 0);
       job(0);
+      transaction.commit();
     } catch (...) {
-      throw ReplicaError(0, 1, std::current_exception(), true);
+      const std::exception_ptr cause = std::current_exception();
+      throw ReplicaError(0, 1, run, detail::message_of(cause), cause, true);
     }
   }
 };
@@ -39,13 +50,11 @@ Strategy& default_strategy() {
   return *one;
 }
 
+Strategy& AnyStrategy::operator*() const { return strategy_ == nullptr ? default_strategy() : *strategy_; }
+
 MirroredStrategy::MirroredStrategy(const StrategyOptions& options)
     : Strategy("MirroredStrategy", detail::resolved_options_here(options)) {
-  const std::vector<std::string> gpus = physical_devices("gpu");
-  if (gpus.empty())
-    state().begin_here(1);
-  else
-    state().begin_here(detail::placements_for(gpus));
+  state().begin_on_gpus();
   log_devices();
 }
 MirroredStrategy::MirroredStrategy(int replicas, const StrategyOptions& options)
@@ -59,9 +68,14 @@ MirroredStrategy::MirroredStrategy(const std::vector<std::string>& devices, cons
   log_devices();
 }
 void MirroredStrategy::log_devices() {
-  log().info(text("Using MirroredStrategy with devices ", state().devices.to_text()));
+  state().announce(text("Using MirroredStrategy with devices ", state().devices.to_text()));
 }
 
+CentralStorageStrategy::CentralStorageStrategy(const StrategyOptions& options)
+    : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
+  state().begin_on_gpus();
+  log_devices();
+}
 CentralStorageStrategy::CentralStorageStrategy(int replicas, const StrategyOptions& options)
     : Strategy("CentralStorageStrategy", detail::resolved_options_here(options)) {
   state().begin_here(replicas);
@@ -73,10 +87,16 @@ CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& d
   log_devices();
 }
 void CentralStorageStrategy::log_devices() {
-  log().info(
+  state().announce(
       text("ParameterServerStrategy (CentralStorageStrategy if you are using a single machine) with "
            "compute_devices = ",
-           state().devices.to_text('[', ']'), ", variable_device = '", devices().front(), '\''));
+           state().devices.to_text('[', ']'), ", variable_device = '", variable_layout({}).parts.front().device, '\''));
+}
+VariableLayout CentralStorageStrategy::variable_layout(const VariableOptions& options) const {
+  const detail::StrategyState& state = detail::StrategyState::of(*this);
+  if (num_local_replicas() == 1) return state.layout_at_each("");
+  if (options.synchronization == Synchronization::on_read) return state.layout_at_each("MirroredVariable");
+  return state.layout_on_host("AggregatingVariable");
 }
 
 OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
@@ -86,6 +106,9 @@ OneDeviceStrategy::OneDeviceStrategy(const StrategyOptions& options)
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device, const StrategyOptions& options)
     : Strategy("OneDeviceStrategy", detail::resolved_options_here(options)) {
   state().begin_here(detail::placements_for({device}));
+}
+VariableLayout OneDeviceStrategy::variable_layout(const VariableOptions& /*options*/) const {
+  return detail::StrategyState::of(*this).layout_at_each("");
 }
 
 }  // namespace lockstep

@@ -106,6 +106,13 @@ void add_view(Batch& batch, const TensorView& view, NamedOp op, Origin origin) {
   op.with([&](auto known) { typed(view, [&](auto span) { batch.all_reduce(span, known, origin); }); });
 }
 
+// Types without an order travel as bytes: a replica's value of another type is found by the subject of the call.
+void broadcast_view(Communicator& member, const TensorView& view, int from, Origin origin) {
+  if (view.type == DataType::boolean || view.type == DataType::c64 || view.type == DataType::c128)
+    return member.broadcast(std::span(static_cast<std::uint8_t*>(view.data), view.bytes()), from, origin);
+  typed(view, [&](auto span) { member.broadcast(span, from, origin); });
+}
+
 void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp op, std::int64_t bytes_per_pack,
                       Origin origin) {
   const TensorViews reversed(values.rbegin(), values.rend());
@@ -127,6 +134,8 @@ ScopedCallSubject::ScopedCallSubject(Communicator& member, const CallSubject& su
   CallSubject now = before_;
   if (subject.layout != 0) now.layout = subject.layout;
   if (subject.variable != 0) now.variable = subject.variable;
+  if (subject.tag != 0) now.tag = subject.tag;
+  if (subject.merges != 0) now.merges = subject.merges;
   if (now != before_) core_.binder().set_subject(now);
 }
 

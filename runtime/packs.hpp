@@ -13,6 +13,9 @@ namespace lockstep::detail {
 // Adds a value to a batch. Throws Error usage for a type that has no addition.
 void add_view(Batch& batch, const TensorView& view, NamedOp op, Origin origin);
 
+// Copies the memory of member `from` to all.
+void broadcast_view(Communicator& member, const TensorView& view, int from, Origin origin);
+
 // Combines the values of one replica, each in place: the last ones first, in packs of `bytes_per_pack` bytes.
 void all_reduce_packs(Communicator& member, const TensorViews& values, NamedOp op, std::int64_t bytes_per_pack,
                       Origin origin);
@@ -55,6 +58,18 @@ class ScopedCallSubject {
  private:
   CommunicatorCore& core_;
   CallSubject before_;
+};
+
+// Is one collective of a replica: its communicator, and the subject by which members compare it while this lives.
+class CountedCall {
+ public:
+  CountedCall(Communicator& member, const CallSubject& subject) : member_(member), subject_(member, subject) {}
+  Communicator& operator*() const { return member_; }
+  Communicator* operator->() const { return &member_; }
+
+ private:
+  Communicator& member_;
+  ScopedCallSubject subject_;
 };
 
 }  // namespace lockstep::detail

@@ -81,7 +81,7 @@ void ReplicaBarrier::wait(Lock& lock, const std::function<bool()>& ready) {
 }
 
 // Adds a replica's value. The first one sets the line and the type, which the others must match.
-void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* mine) {
+void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* mine, bool compares_lines) {
   check();
   if (first_to_leave_ >= 0) {
     fail(Code::mismatch,
@@ -91,7 +91,7 @@ void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* 
   } else if (arrived_ == 0) {
     origin_ = origin;
     kind_ = kind;
-  } else if (place(origin_) != place(origin)) {
+  } else if (compares_lines && place(origin_) != place(origin)) {
     fail(Code::mismatch,
          text("replicas are in merge_call at ", place(origin_), " and, replica ", replica, ", at ", place(origin)),
          all_or_none);
@@ -110,9 +110,9 @@ void ReplicaBarrier::arrive(int replica, Origin origin, const void* kind, void* 
 
 // Replica 0 runs the completion for all; the others wait for its end.
 void ReplicaBarrier::arrive_and_wait(int replica, Origin origin, const void* kind, void* mine,
-                                     const Completion& completion) {
+                                     const Completion& completion, bool compares_lines) {
   Lock lock(mutex_);
-  arrive(replica, origin, kind, mine);
+  arrive(replica, origin, kind, mine, compares_lines);
   const int now = rounds_;
   if (replica != 0) {
     wait(lock, [&] { return rounds_ != now; });

@@ -30,10 +30,11 @@ class ReplicaBarrier {
   // Starts a job: no replica has arrived or left yet.
   void begin();
   // Waits for all replicas. Replica 0 then calls `completion`, and the others wait until it has returned. Throws Error
-  // mismatch on all if one comes from another place or with another kind, or has left its job. Throws stall if one
-  // does not come, and peer_failed after cancel(). If `completion` throws, replica 0 rethrows that, and the others
-  // throw peer_failed.
-  void arrive_and_wait(int replica, Origin origin, const void* kind, void* mine, const Completion& completion);
+  // mismatch on all if one comes with another kind, or has left its job, or comes from another line, if lines are
+  // compared. Throws stall if one does not come, and peer_failed after cancel(). If `completion` throws, replica 0
+  // rethrows that, and the others throw peer_failed.
+  void arrive_and_wait(int replica, Origin origin, const void* kind, void* mine, const Completion& completion,
+                       bool compares_lines = true);
   // Tells that the replica has finished its job and will not arrive again.
   void leave(int replica);
   // Tells that a replica has failed, so that the others stop waiting.
@@ -43,7 +44,7 @@ class ReplicaBarrier {
   using Lock = std::unique_lock<std::mutex>;
   using Clock = std::chrono::steady_clock;
 
-  void arrive(int replica, Origin origin, const void* kind, void* mine);
+  void arrive(int replica, Origin origin, const void* kind, void* mine, bool compares_lines);
   void call(Lock& lock, const Completion& completion);
   void fail(Code code, const std::string& what, std::string_view remedy);
   void check() const;

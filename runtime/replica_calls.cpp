@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "collectives/call_tags.hpp"
 #include "collectives/communicator/communicator_core.hpp"
 #include "collectives/engine/stall.hpp"
 #include "runtime/cross_device_ops.hpp"
@@ -15,6 +16,7 @@
 #include "runtime/packs.hpp"
 #include "runtime/replica_devices.hpp"
 #include "runtime/replica_members.hpp"
+#include "runtime/strategy_state.hpp"
 
 namespace lockstep::detail {
 
@@ -32,37 +34,40 @@ class ReplicaCalls::CallGuard {
   explicit CallGuard(ReplicaCalls& calls) {
     if (is_merged(calls.strategy_) || !calls.replicas_.have_threads()) return;
     guard_.emplace(calls.replicas_, "reduce()");
-    calls.members_.restore();
+    StrategyState::of(calls.strategy_).restore();
   }
 
  private:
   std::optional<LocalReplicas::RunGuard> guard_;
 };
 
+CallSubject ReplicaCalls::with_merges(CallSubject subject, int local) {
+  subject.merges = replicas_.context(local).take_merges();
+  return subject;
+}
+
 int ReplicaCalls::size() const { return config_.size(); }
 
 bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
 
-bool ReplicaCalls::has_leader() const { return members_.leader() != nullptr || config_.size() == devices_.tasks(); }
-
-// Uses the communicator of processes if there is one. Otherwise each process has one replica, which is the leader.
 void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
   const CallGuard guard(*this);
-  call(members_.leader() != nullptr ? *members_.leader() : members_.at(0));
+  call(channels_.at(Channel::training));
 }
 
 // Starts the call of every local member from this thread, then waits for all. With NCCL each member has a thread,
 // because a start may block until the other members start.
 void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject& subject) {
   const CallGuard guard(*this);
-  const int replicas = replicas_.count();
-  if (config_.uses_nccl() && replicas > 1) return run_apart(start, origin, subject);
+  const ReplicaSeats& seats = replicas_.seats();
+  if (config_.uses_nccl() && seats.count() > 1) return run_apart(start, origin, subject);
   std::vector<Request> requests;
-  requests.reserve(static_cast<std::size_t>(replicas));
+  requests.reserve(static_cast<std::size_t>(seats.count()));
   try {
-    for (int i = 0; i < replicas; ++i) {
-      const ScopedCallSubject scoped_subject(members_.at(i), subject);
-      requests.push_back(start(members_.at(i), i));
+    for (int seat = 0; seat < seats.count(); ++seat) {
+      const int local = seats.replica_of(seat);
+      const ScopedCallSubject scoped_subject(members_.at(seat), with_merges(subject, local));
+      requests.push_back(start(members_.at(seat), local));
     }
   } catch (const std::exception& error) {
     give_up(requests, error.what(), origin);
@@ -96,7 +101,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
     const ScopedCpuBinding binding(devices_.placements()[static_cast<std::size_t>(local)].cpus);
     Communicator& member = members_.at(local);
     try {
-      const ScopedCallSubject scoped_subject(member, subject);
+      const ScopedCallSubject scoped_subject(member, with_merges(subject, local));
       start(member, local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(local)] = std::current_exception();
@@ -131,6 +136,11 @@ void ReplicaCalls::combine(NamedOp op, const std::vector<TensorViews>& values, c
   config_.ops().combine(strategy_, op.op(), values, options, origin, subject);
 }
 
+void ReplicaCalls::concatenate(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all,
+                               Origin origin) {
+  config_.ops().concatenate(strategy_, value, counts, all, origin);
+}
+
 // Returns the subject that all local replicas have. Throws Error mismatch if they combine different values.
 CallSubject ReplicaCalls::common_subject(Origin origin) {
   const CallSubject first = members_.at(0).core()->binder().subject();
@@ -140,15 +150,17 @@ CallSubject ReplicaCalls::common_subject(Origin origin) {
     const bool is_same_variable =
         first.variable != other.variable && variable_in(first.variable) == variable_in(other.variable);
     const auto words = [](const CallSubject& subject) {
-      return subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable));
+      const std::string tag = subject.tag == 0 ? std::string() : text(", tagged ", call_tag_text(subject.tag));
+      return (subject.variable == 0 ? std::string("values") : text("variable ", variable_in(subject.variable))) + tag;
     };
     throw Error(Code::mismatch,
                 text("replicas combine different things at ", place(origin), ": replica ",
                      replicas_.context(0).replica_id_in_sync_group(), ' ', words(first), ", replica ",
                      replicas_.context(local).replica_id_in_sync_group(), ' ', words(other),
-                     is_same_variable               ? "; they change it in different ways"
-                     : other.layout == first.layout ? ""
-                                                    : "; their tensors differ in order, shape or key"),
+                     is_same_variable ? "; they change it in different ways"
+                     : other.layout == first.layout || other.tag != first.tag
+                         ? ""
+                         : "; their tensors differ in order, shape or key"),
                 is_same_variable
                     ? same_change_remedy
                     : "let all replicas give the same tensors and change the same variables in the same order");

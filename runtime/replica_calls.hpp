@@ -18,6 +18,7 @@
 namespace lockstep::detail {
 
 class LocalReplicas;
+class ProcessChannels;
 class ReplicaDevices;
 class ReplicaMembers;
 class StrategyConfig;
@@ -35,16 +36,19 @@ class ReplicaCalls {
  public:
   using Start = std::function<Request(Communicator& member, int local)>;
 
-  ReplicaCalls(Strategy& strategy, const StrategyConfig& config, const ReplicaDevices& devices, LocalReplicas& replicas,
-               ReplicaMembers& members)
-      : strategy_(strategy), config_(config), devices_(devices), replicas_(replicas), members_(members) {}
+  ReplicaCalls(Strategy& strategy, const StrategyConfig& config, const ReplicaDevices& devices,
+               ProcessChannels& channels, LocalReplicas& replicas, ReplicaMembers& members)
+      : strategy_(strategy),
+        config_(config),
+        devices_(devices),
+        channels_(channels),
+        replicas_(replicas),
+        members_(members) {}
   // Returns the calls of that strategy, which owns them.
   static ReplicaCalls& of(const Strategy& strategy);
 
   // Starts a call of every local member, perhaps in several threads, and waits for all.
   void run_all(const Start& start, Origin origin, const CallSubject& subject = {});
-  // True if the processes can meet without their other replicas.
-  bool has_leader() const;
   // Calls a function with the communicator of the processes.
   void run_leader(const std::function<void(Communicator& leader)>& call);
   // True if the program gave cross-device operations of its own, which then combine all values.
@@ -52,6 +56,9 @@ class ReplicaCalls {
   // Combines values, in place, by the strategy's cross-device operations.
   void combine(NamedOp op, const std::vector<TensorViews>& values, const CommunicationOptions& options, Origin origin,
                const CallSubject& subject);
+  // Writes the values of all replicas, one after the other, into `all`, by the strategy's cross-device operations.
+  void concatenate(const TensorViews& value, const std::vector<std::size_t>& counts, const TensorView& all,
+                   Origin origin);
   // Returns the subject of the collectives that this process's replicas are in. Throws Error mismatch if they differ.
   CallSubject common_subject(Origin origin);
   // Gathers an equal number of values from every replica, in order; `mine` holds those of the local replicas. All
@@ -67,6 +74,8 @@ class ReplicaCalls {
   // Holds the guard of a call for all replicas; nothing inside merge_call.
   class CallGuard;
   int size() const;
+  // Adds the merge_calls of a replica since its last collective.
+  CallSubject with_merges(CallSubject subject, int local);
   // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
   void run_apart(const Start& start, Origin origin, const CallSubject& subject);
   void run_in_new_threads(const std::function<void(int local)>& job);
@@ -75,6 +84,7 @@ class ReplicaCalls {
   Strategy& strategy_;
   const StrategyConfig& config_;
   const ReplicaDevices& devices_;
+  ProcessChannels& channels_;
   LocalReplicas& replicas_;
   ReplicaMembers& members_;
 };

@@ -14,13 +14,30 @@ Communicator& ReplicaContext::communicator() const {
     throw Error(Code::usage,
                 "mismatching ReplicaContext: a call on that of another replica, inside merge_call, or outside of run()",
                 "use the context that the replica's function is given, in that function");
-  return state_->members.at(local_);
+  if (detail::is_helper())
+    throw Error(Code::usage,
+                text("a thread that works for replica ", global_,
+                     " makes a collective or merge_call, and these belong to the "
+                     "replica's own thread"),
+                "make it in the replica's function, or use a channel of the strategy");
+  return state_->members.at(state_->replicas.seats().main_seat_of(local_));
 }
 
-Communicator& ReplicaContext::next(Origin origin) {
+detail::CountedCall ReplicaContext::next(Origin origin, detail::CallSubject subject) {
   Communicator& mine = communicator();
   state_->replicas.count_collective(local_, origin);
-  return mine;
+  subject.merges = take_merges();
+  return {mine, subject};
+}
+
+std::uint64_t ReplicaContext::tag_with(const CommunicationOptions& options) const {
+  const std::string& of_call = options.checked().tag;
+  return call_tag_of(of_call.empty() ? state_->config.options().communication.tag : of_call);
+}
+
+void ReplicaContext::note_merge(Origin origin) {
+  if (size_ == 1) return;  // The default strategy's only replica serves all threads.
+  merges_ = Fingerprint().add(merges_).add(fingerprint_of(origin)).value();
 }
 
 bool ReplicaContext::has_own_ops() const { return state_->config.has_own_ops(); }
@@ -35,15 +52,16 @@ void ReplicaContext::by_own_ops(NamedOp op, TensorViews mine, const Communicatio
     calls.combine(op, detail::transposed({all.local().begin(), all.local().end()}), options, origin,
                   calls.common_subject(origin));
   };
-  merge_call(together, std::move(mine), origin);
+  merge(origin, false, together, mine);
 }
 
 void ReplicaContext::check_size(int parts) const { detail::check_parts(*strategy_, parts); }
 
-void ReplicaContext::arrive_at_barrier(Origin origin, const void* kind, void* mine,
+void ReplicaContext::arrive_at_barrier(Origin origin, bool is_one_line, const void* kind, void* mine,
                                        const ReplicaBarrier::Completion& completion) {
   communicator();  // Checks that this is the thread's replica.
-  state_->replicas.arrive_and_wait(local_, origin, kind, mine, completion);
+  const bool compares_lines = is_one_line || state_->config.options().strict;
+  state_->replicas.arrive_and_wait(local_, origin, kind, mine, completion, compares_lines);
 }
 
 }  // namespace lockstep

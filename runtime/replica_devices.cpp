@@ -22,8 +22,8 @@ void ReplicaDevices::set_home(std::string job, int task, int tasks) {
   tasks_ = tasks;
 }
 
-int ReplicaDevices::gpu_of(int local) const {
-  return placements_.empty() ? gpu::MemoryLocation::host : placements_[static_cast<std::size_t>(local)].gpu();
+int ReplicaDevices::gpu_of(int seat) const {
+  return placements_.empty() ? gpu::MemoryLocation::host : placements_[static_cast<std::size_t>(seat)].gpu();
 }
 
 std::vector<std::string> ReplicaDevices::types() const {
@@ -33,12 +33,12 @@ std::vector<std::string> ReplicaDevices::types() const {
   return all;
 }
 
-DeviceName ReplicaDevices::device(int local) const {
-  const auto i = static_cast<std::size_t>(local);
+DeviceName ReplicaDevices::device(int seat) const {
+  const auto i = static_cast<std::size_t>(seat);
   return {.job = home_.job,
           .task = home_.task,
           .type = placements_.empty() ? "CPU" : placements_[i].device.type,
-          .index = placements_.empty() ? local : placements_[i].device.index};
+          .index = placements_.empty() ? seat : placements_[i].device.index};
 }
 
 std::vector<std::string> ReplicaDevices::names() const {
@@ -46,6 +46,10 @@ std::vector<std::string> ReplicaDevices::names() const {
   all.reserve(static_cast<std::size_t>(replicas_));
   for (int local = 0; local < replicas_; ++local) all.push_back(to_string(device(local)));
   return all;
+}
+
+std::string ReplicaDevices::host_name() const {
+  return to_string(DeviceName{.job = home_.job, .task = home_.task, .type = "CPU"});
 }
 
 std::string ReplicaDevices::to_text(char open, char close) const {

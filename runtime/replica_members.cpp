@@ -14,36 +14,36 @@
 
 namespace lockstep::detail {
 
-ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const ResolvedOptions& options) {
+ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const ResolvedOptions& options, std::string name) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto exchanges = std::make_shared<std::vector<std::unique_ptr<Exchange>>>(
       make_local_exchanges(size, options.wait_limits, options.log));
   const CommunicatorOptions of_each{.order = options.order,
-                                    .name = "replicas",
+                                    .name = std::move(name),
                                     .node_memory = options.node_memory,
                                     .algorithm = options.algorithm,
+                                    .table = options.table,
+                                    .table_name = options.table_path,
                                     .nccl = options.nccl,
-                                    .strict = options.strict};
-  return [=, topology = local_topology(size)](int local) {
-    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(local)), topology, ranks,
+                                    .strict = options.strict,
+                                    .member = "replica"};
+  return [=, topology = local_topology(size)](int seat) {
+    return std::make_unique<Communicator>(*exchanges->at(static_cast<std::size_t>(seat)), topology, ranks,
                                           local_transport, of_each);
   };
 }
 
-void ReplicaMembers::begin(ReplicaThreads& threads, int replicas, const MakeMember& make) {
+void ReplicaMembers::begin(ReplicaThreads& threads, int seats, Prepare prepare) {
   threads_ = &threads;
-  replicas_ = replicas;
-  this->make(make);
+  seats_ = seats;
+  prepare_ = std::move(prepare);
+  if (seats != config_.size()) agreement_ = std::make_unique<FailureAgreement>(channels_.at(Channel::health));
+  make(prepare_());
 }
 
 void ReplicaMembers::serve_each_thread(std::function<Communicator&()> member_of_thread) {
   member_of_thread_ = std::move(member_of_thread);
-}
-
-void ReplicaMembers::set_leader(std::unique_ptr<Communicator> leader) {
-  leader_ = std::move(leader);
-  leader_->set_timeout(config_.limit());
 }
 
 Communicator* ReplicaMembers::first() const {
@@ -51,6 +51,7 @@ Communicator* ReplicaMembers::first() const {
 }
 
 bool ReplicaMembers::have_failed() const {
+  if (agreement_ && channels_.at(Channel::training).failed()) return true;
   return std::ranges::any_of(communicators_, [](const auto& each) { return each->failed(); });
 }
 
@@ -60,7 +61,7 @@ void ReplicaMembers::end() noexcept {
     for (const auto& each : communicators_) {
       if (is_left) each->core()->member().refuse(Error(Code::peer_failed, "an exception ends the strategy"));
     }
-    threads_->run([&](int local) { communicators_[static_cast<std::size_t>(local)].reset(); },
+    threads_->run([&](int seat) { communicators_[static_cast<std::size_t>(seat)].reset(); },
                   [](int, const std::string&) {});
   }
 }
@@ -69,25 +70,50 @@ void ReplicaMembers::end() noexcept {
 void ReplicaMembers::make(const MakeMember& make) {
   end();
   communicators_.clear();
-  std::vector<std::unique_ptr<Communicator>> made(static_cast<std::size_t>(replicas_));
-  const auto failures = threads_->run([&](int local) { made[static_cast<std::size_t>(local)] = make(local); },
+  std::vector<std::unique_ptr<Communicator>> made(static_cast<std::size_t>(seats_));
+  const auto failures = threads_->run([&](int seat) { made[static_cast<std::size_t>(seat)] = make(seat); },
                                       [](int, const std::string&) {});
   if (!failures.empty()) std::rethrow_exception(failures.front().cause);
   communicators_ = std::move(made);
   for (const auto& each : communicators_) each->set_timeout(config_.limit());
 }
 
-void ReplicaMembers::restore() {
-  if (!communicators_.empty() && !have_failed()) return;
-  if (replicas_ == config_.size()) make(in_this_process(replicas_, config_.options()));
-  if (communicators_.empty())
-    throw Error(Code::already_failed, text(config_.describe(), " could not be made again after a failure"),
-                "make a new strategy");
+std::optional<RunFailure> ReplicaMembers::restore() {
+  if (!communicators_.empty() && !have_failed()) return std::nullopt;
+  std::optional<RunFailure> failure;
+  try {
+    if (agreement_) {
+      agreement_->contribute({});
+      failure = agreement_->wait();
+      channels_.at(Channel::health).barrier();  // No process makes members before all have come here.
+    }
+    make(prepare_());
+  } catch (const Error& error) {
+    throw Error(Code::already_failed,
+                text(config_.describe(), " could not be made again after a failure: ", error.detail()),
+                "make a new strategy, and adopt() the variables of this one");
+  }
+  return failure;
 }
 
-void ReplicaMembers::refuse(int local, const std::string& why) {
-  at(local).core()->member().refuse(Error(Code::peer_failed, why));
-  if (leader_) leader_->core()->member().refuse(Error(Code::peer_failed, why));
+void ReplicaMembers::refuse(int seat, const std::string& why) {
+  at(seat).core()->member().refuse(Error(Code::peer_failed, why));
+  if (!agreement_) return;
+  Communicator& training = channels_.at(Channel::training);
+  const std::lock_guard lock(refusing_);
+  if (!training.failed()) training.core()->member().refuse(Error(Code::peer_failed, why));
+}
+
+std::optional<RunFailure> ReplicaMembers::agree(const RunFailure& mine, bool has_stalled) {
+  if (!agreement_) return mine;
+  try {
+    if (has_stalled) agreement_->refuse(Error(Code::peer_failed, "a replica was waited for in vain"));
+    agreement_->contribute(mine);
+    const Duration warn = config_.options().wait_limits.warn;
+    return agreement_->wait_for(warn > Duration{} ? warn : config_.limit()).value_or(mine);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
 }
 
 }  // namespace lockstep::detail

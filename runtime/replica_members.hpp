@@ -6,47 +6,52 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "collectives/communicator/communicator.hpp"
+#include "runtime/failure_agreement.hpp"
+#include "runtime/process_channels.hpp"
 #include "runtime/replica_threads.hpp"
 #include "runtime/strategy_config.hpp"
 
 namespace lockstep::detail {
 
-// Belongs to one strategy. Each replica has one member of the group of all replicas.
+// Belongs to one strategy. Each seat has one member of the group of all.
 class ReplicaMembers {
  public:
-  // Makes the communicator of a local replica among all replicas. The replica's own thread calls it.
-  using MakeMember = std::function<std::unique_ptr<Communicator>(int local)>;
+  // Makes the communicator of a seat of this process among all seats. The seat's own thread calls it.
+  using MakeMember = std::function<std::unique_ptr<Communicator>(int seat)>;
+  // Returns a maker of new members. All processes call it, at first and after a failure.
+  using Prepare = std::function<MakeMember()>;
 
-  explicit ReplicaMembers(const StrategyConfig& config) : config_(config) {}
+  explicit ReplicaMembers(const StrategyConfig& config, ProcessChannels& channels)
+      : config_(config), channels_(channels) {}
 
-  // Returns the maker of members that are threads of this process, `size` in all.
-  static MakeMember in_this_process(int size, const ResolvedOptions& options);
-  // Makes the member of each replica in the replica's thread, `replicas` in this process. `threads` must live until
-  // end().
-  void begin(ReplicaThreads& threads, int replicas, const MakeMember& make);
+  // Returns the maker of members that are threads of this process, `size` in all. `name` is that of their communicator.
+  static MakeMember in_this_process(int size, const ResolvedOptions& options, std::string name = "replicas");
+  // Makes the member of each of `seats` seats in this process, in the seat's thread. `threads` must live until
+  // end(). After a failure, restore() makes them again by the same function.
+  void begin(ReplicaThreads& threads, int seats, Prepare prepare);
   // Serves each thread by a member that the function returns, instead of members that are made together.
   void serve_each_thread(std::function<Communicator&()> member_of_thread);
-  // Sets the communicator that has one member for each process. None is needed if each process has one replica.
-  void set_leader(std::unique_ptr<Communicator> leader);
-
-  Communicator& at(int local) {
-    return member_of_thread_ ? member_of_thread_() : *communicators_.at(static_cast<std::size_t>(local));
+  Communicator& at(int seat) {
+    return member_of_thread_ ? member_of_thread_() : *communicators_.at(static_cast<std::size_t>(seat));
   }
-  // Returns the communicator of the processes; null if there is none.
-  Communicator* leader() { return leader_.get(); }
   // Returns the first replica's member; null if members were not made together, or it has failed.
   Communicator* first() const;
   bool have_failed() const;
 
-  // Makes failed members again, if all replicas are in this process. Otherwise their next call throws that they have
-  // failed. Throws Error already_failed if they could not be made.
-  void restore();
+  // Makes failed members again, together with all processes. Returns the failure on which they agree, if this is after
+  // one. Throws Error already_failed if they cannot be made.
+  std::optional<RunFailure> restore();
   // Ends the wait of other members for a replica that has failed.
-  void refuse(int local, const std::string& why);
+  void refuse(int seat, const std::string& why);
+  // Tells the other processes of a failure in this one, and waits a while for theirs. Returns the failure that all of
+  // them report, or this one if others are late. Returns nothing if the processes cannot agree any more, because one
+  // is gone or was waited for in vain.
+  std::optional<RunFailure> agree(const RunFailure& mine, bool has_stalled);
   // Waits for unfinished GPU work, by all members together, unless an exception is in flight.
   void end() noexcept;
 
@@ -54,11 +59,14 @@ class ReplicaMembers {
   void make(const MakeMember& make);
 
   const StrategyConfig& config_;
+  ProcessChannels& channels_;
+  Prepare prepare_;
+  std::mutex refusing_;  // Guards the refusal of the training channel, since several replicas may fail at once.
+  std::unique_ptr<FailureAgreement> agreement_;  // Is null if all replicas are in this process.
   ReplicaThreads* threads_ = nullptr;
-  int replicas_ = 0;
+  int seats_ = 0;
   std::function<Communicator&()> member_of_thread_;
-  std::vector<std::unique_ptr<Communicator>> communicators_;  // Is indexed by local replica.
-  std::unique_ptr<Communicator> leader_;
+  std::vector<std::unique_ptr<Communicator>> communicators_;  // Is indexed by seat.
 };
 
 }  // namespace lockstep::detail

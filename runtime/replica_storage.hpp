@@ -38,6 +38,22 @@ class ReplicaStorage {
     device_part_.copy_to(copy.span());
     return copy;
   }
+  // Returns a copy in the same memory, on the host or on the GPU.
+  ReplicaStorage copy() const {
+    ReplicaStorage other;
+    other.shape_ = shape_;
+    other.is_here_ = is_here_;
+    other.host_part_ = host_part_;
+    if (!is_here_) other.device_part_ = DeviceVector<T>(device_part_.span(), device_part_.device());
+    return other;
+  }
+  // Replaces the elements by those of a copy.
+  void assign(const ReplicaStorage& other) {
+    if (is_here_)
+      copy_elements(other.host_part_.data(), other.host_part_.size(), host_part_.data());
+    else
+      device_part_.copy_from(other.device_part_.span());
+  }
   // Replaces the elements. The number of elements must be equal.
   void assign(const Tensor<T>& value) {
     if (is_here_)
@@ -55,6 +71,8 @@ class ReplicaStorage {
   }
 
  private:
+  ReplicaStorage() = default;
+
   TensorShape shape_;
   bool is_here_ = true;
   Tensor<T> host_part_;

@@ -64,22 +64,25 @@ void wait_while(const std::atomic<T>& value, T old, bool spins) {
 
 }  // namespace
 
-ReplicaError::ReplicaError(int replica, int of, std::exception_ptr cause, bool can_go_on)
-    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", detail::message_of(cause)),
+ReplicaError::ReplicaError(int replica, int of, std::uint64_t run, const std::string& message, std::exception_ptr cause,
+                           bool can_go_on)
+    : Error(Code::replica_failed, text("replica ", replica, " of ", of, ": ", message),
             can_go_on ? "the others were cancelled; the strategy can be used again"
-                      : "the others were cancelled, on all processes; make a new strategy"),
+                      : "the others were cancelled, on all processes; make a new strategy, and adopt() the variables "
+                        "of this one"),
       replica_(replica),
+      run_(run),
       cause_(std::move(cause)) {}
 
 ReplicaThreads::ReplicaThreads(int size, std::vector<std::vector<int>> cpus)
     : size_(size), cpus_(std::move(cpus)), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
   threads_.reserve(static_cast<std::size_t>(size) - 1);
-  for (int replica = 1; replica < size; ++replica) {
+  for (int seat = 1; seat < size; ++seat) {
     try {
-      threads_.emplace_back([this, replica] { work(replica); });
+      threads_.emplace_back([this, seat] { work(seat); });
     } catch (const std::system_error& error) {
       dismiss();
-      throw system_error(text("thread ", replica, " of ", size - 1, " for the replicas"), error.code().value(),
+      throw system_error(text("thread ", seat, " of ", size - 1, " for the replicas"), error.code().value(),
                          "use fewer replicas, or raise the limit of threads (ulimit -u, the control group's pids.max)");
     }
   }
@@ -95,46 +98,46 @@ void ReplicaThreads::dismiss() {
   threads_.clear();
 }
 
-const std::vector<int>& ReplicaThreads::cpus_of(int replica) const {
+const std::vector<int>& ReplicaThreads::cpus_of(int seat) const {
   // Is never destroyed, since replicas may run while exit() destroys statics.
   static const auto& anywhere = *new std::vector<int>();
-  return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(replica));
+  return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(seat));
 }
 
-void ReplicaThreads::work(int replica) {
-  const detail::ScopedCpuBinding binding(cpus_of(replica));
+void ReplicaThreads::work(int seat) {
+  const detail::ScopedCpuBinding binding(cpus_of(seat));
   for (std::uint32_t done = 0;; ++done) {
     wait_while(jobs_, done, spins_);
     if (over_) return;
-    run_replica(replica);
+    run_seat(seat);
     if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
   }
 }
 
-void ReplicaThreads::run_replica(int replica) noexcept {
+void ReplicaThreads::run_seat(int seat) noexcept {
   try {
-    (*job_)(replica);
+    (*job_)(seat);
   } catch (const abi::__forced_unwind&) {
-    detail::terminate_with_thread(text("the function of replica ", replica, " of this process"));
+    detail::terminate_with_thread(text("the function of replica ", seat, " of this process"));
   } catch (...) {
     const std::exception_ptr cause = std::current_exception();
     {
       const std::lock_guard lock(mutex_);
-      thrown_.push_back({replica, cause});
+      thrown_.push_back({seat, cause});
     }
-    (*failure_handler_)(replica, detail::message_of(cause));
+    (*failure_handler_)(seat, detail::message_of(cause));
   }
 }
 
-std::vector<ReplicaThreads::ReplicaFailure> ReplicaThreads::run(const ReplicaFunction& job,
-                                                                const FailureHandler& failure_handler) {
+std::vector<ReplicaThreads::SeatFailure> ReplicaThreads::run(const SeatFunction& job,
+                                                             const FailureHandler& failure_handler) {
   const detail::ScopedCpuBinding binding(cpus_of(0));
   job_ = &job;
   failure_handler_ = &failure_handler;
   busy_.store(size_ - 1, std::memory_order_relaxed);
   jobs_.fetch_add(1, std::memory_order_release);
   if (size_ > 1) jobs_.notify_all();
-  run_replica(0);
+  run_seat(0);
   for (int left = busy_.load(std::memory_order_acquire); left > 0; left = busy_.load(std::memory_order_acquire))
     wait_while(busy_, left, spins_);
   return std::exchange(thrown_, {});

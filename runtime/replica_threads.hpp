@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the replicas of this process: a thread for each but the first, which the caller runs. The threads stay between
-// jobs. A job that throws in one replica is cancelled in the others, and ends with one error that names the replica.
+// Runs the seats of this process's replicas: a thread for each but the first, at which the caller runs. The threads
+// stay between jobs. A job that throws in one replica is cancelled in the others, and ends with one error that names
+// the replica.
 #pragma once
 
 #include <atomic>
@@ -27,9 +28,9 @@ bool is_consequence(const std::exception_ptr& cause);
 // Owns the threads. Only one thread at a time may call run().
 class ReplicaThreads {
  public:
-  using ReplicaFunction = std::function<void(int replica)>;
-  // Is called in the replica's own thread when its job has thrown, so that it can release the others.
-  using FailureHandler = std::function<void(int replica, const std::string& what)>;
+  using SeatFunction = std::function<void(int seat)>;
+  // Is called in the seat's own thread when its job has thrown, so that it can release the others.
+  using FailureHandler = std::function<void(int seat, const std::string& what)>;
 
   // Starts the threads. Each thread, and the caller while it works, stays on the processors in `cpus`. Empty lists
   // mean any processor.
@@ -38,28 +39,28 @@ class ReplicaThreads {
   ReplicaThreads(const ReplicaThreads&) = delete;
   ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
-  // Holds an exception of one replica.
-  struct ReplicaFailure {
-    int replica = 0;
+  // Holds an exception of the job at one seat.
+  struct SeatFailure {
+    int seat = 0;
     std::exception_ptr cause;
   };
-  // Runs the job in all replicas; the caller runs replica 0. Returns when all are through, with the exceptions in
+  // Runs the job at all seats; the caller runs that of seat 0. Returns when all are through, with the exceptions in
   // order of time.
-  std::vector<ReplicaFailure> run(const ReplicaFunction& job, const FailureHandler& failure_handler);
+  std::vector<SeatFailure> run(const SeatFunction& job, const FailureHandler& failure_handler);
 
  private:
   void dismiss();
-  void work(int replica);
-  void run_replica(int replica) noexcept;
+  void work(int seat);
+  void run_seat(int seat) noexcept;
 
-  const std::vector<int>& cpus_of(int replica) const;
+  const std::vector<int>& cpus_of(int seat) const;
 
   int size_;
   std::vector<std::vector<int>> cpus_;
-  bool spins_;  // True if the machine has a hardware thread for each replica.
+  bool spins_;  // True if the machine has a hardware thread for each seat.
   std::mutex mutex_;
-  std::vector<ReplicaFailure> thrown_;  // Is in order of time.
-  const ReplicaFunction* job_ = nullptr;
+  std::vector<SeatFailure> thrown_;  // Is in order of time.
+  const SeatFunction* job_ = nullptr;
   const FailureHandler* failure_handler_ = nullptr;
   std::atomic<std::uint32_t> jobs_{0};  // Counts the jobs so far.
   std::atomic<int> busy_{0};

@@ -92,13 +92,14 @@ template <class T, class Op>
 requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(
     const IndexedSlices<T>& slices, Op op, const CommunicationOptions& options, Origin origin) {
   const detail::ScopedTimeout scoped_timeout(communicator(), options.checked().timeout);
+  const detail::ScopedCallSubject scoped_subject(communicator(), {.tag = tag_with(options)});
   const std::int64_t rows = detail::rows_of_all(*this, slices, origin);
   if (!detail::goes_dense<T>(Op::op, size_, rows, slices.dense_shape()[0]))
     return detail::gather_slices(*this, slices, Op::op, origin);
   std::vector<std::uint8_t> touched = detail::touched(slices);
   Tensor<T> whole = slices.dense();
   // Uses the communicator even if the program combines its values by operations of its own.
-  next(origin).all_reduce(touched, max, origin);
+  next(origin)->all_reduce(touched, max, origin);
   all_reduce(whole, op, options, origin);
   return detail::slices_of(whole, touched);
 }

@@ -5,6 +5,7 @@
 #include "runtime/task_session_backend.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/last_word.hpp"
+#include "topology/machine/network.hpp"
 
 namespace lockstep {
 namespace {
@@ -17,41 +18,84 @@ bool launched_by_mpi() {
   return several("OMPI_COMM_WORLD_SIZE") || several("PMI_SIZE") || process_environment("PMIX_RANK") != nullptr;
 }
 
-// Returns null if this process is alone, or if MPI knows the other processes.
-std::shared_ptr<SessionBackend> backend_for(StartOptions& options) {
-  if (launched_by_mpi()) return nullptr;
+// Tells how this process joins the others.
+struct Launch {
+  std::shared_ptr<SessionBackend> backend = nullptr;  // Null if MPI connects the processes, or there is only this one.
+  std::optional<Role> role = std::nullopt;            // Empty if no cluster is named.
+};
+
+std::shared_ptr<Resolver> resolver_of(const StartOptions& options) {
+  return options.cluster_resolver ? options.cluster_resolver : std::make_shared<TfConfigResolver>();
+}
+
+// Returns the task's role among ranks, if the cluster names it. A wrong cluster is no error here, because only one rank
+// would leave; MultiWorkerMirroredStrategy refuses it on all ranks.
+std::optional<Role> role_of_rank(const StartOptions& options) {
+  try {
+    const std::shared_ptr<Resolver> resolver = resolver_of(options);
+    const std::optional<Task> me = resolver->task();
+    if (me && !resolver->cluster_spec().empty()) return role_of(resolver->cluster_spec(), *me);
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+// Throws Error cluster if this task's host has no address. Warns of the other hosts, whose names may come later.
+void check_hosts(const ClusterSpec& cluster, const Task& me, const Log& log) {
+  for (const char* const job : {"chief", "worker"}) {
+    if (!cluster.has(job)) continue;
+    for (const auto& [index, address] : cluster.tasks(job)) {
+      const std::string host = host_of(address);
+      const HostAddresses found = addresses_of(host);
+      if (!found.own.empty() || !found.others.empty()) continue;
+      const std::string fact = text("the host '", printable(host), "' of ", job, ' ', index, " cannot be resolved");
+      constexpr const char* remedy = "name the host by an address, or by a name that leads to one";
+      if (Task{job, index} == me) throw Error(Code::cluster, fact, remedy);
+      log.warn(text(fact, " yet -> ", remedy));
+    }
+  }
+}
+
+Launch launch_of(StartOptions& options) {
+  if (launched_by_mpi()) return {.role = role_of_rank(options)};
   const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();
   const Log log(settings.log_level(), options.session.log);
-  const std::shared_ptr<Resolver> resolver =
-      options.cluster_resolver ? options.cluster_resolver : std::make_shared<TfConfigResolver>();
+  const std::shared_ptr<Resolver> resolver = resolver_of(options);
   const ClusterSpec cluster = resolver->cluster_spec();
-  if (cluster.empty()) return nullptr;
+  if (cluster.empty()) return {};
   options.session.cluster_named = true;
   const std::optional<Task> me = resolver->task();
   check_roles(cluster, me);
   if (!me)
     throw Error(Code::cluster, text(resolver->describe(), " names a cluster, but not which task of it this is"),
                 "give every process its own task: {\"type\": \"worker\", \"index\": 0}");
-  if (me->type != "chief" && me->type != "worker")
-    throw Error(Code::cluster,
-                text("this is ", me->type, ' ', me->index, ", and only chief and workers train together"),
-                "let it make a lockstep::Server instead");
-  if (worker_count(cluster, me->type) < 2) return nullptr;
-  return make_task_session_backend(cluster, *me, resolver->describe(), settings, log);
+  check_ports(cluster);
+  const Role role = role_of(cluster, *me);
+  if (!role.trains || worker_count(cluster, me->type) < 2) return {.role = role};
+  check_hosts(cluster, *me, log);
+  return {make_task_session_backend(cluster, *me, resolver->describe(), settings, log), role};
+}
+
+// Adds the role. Without a cluster, each rank is a worker.
+TaskSession with_role(Session session, const std::optional<Role>& role) {
+  const int rank = session.rank();
+  return {std::move(session), role.value_or(Role{.index = rank, .saves = rank == 0})};
 }
 
 }  // namespace
 
-Session start(StartOptions options) {
+TaskSession start(StartOptions options) {
   end_by_exit_codes();
-  if (auto backend = backend_for(options)) return Session(std::move(backend), std::move(options.session));
-  return Session(std::move(options.session));
+  Launch launch = launch_of(options);
+  if (!launch.backend) return with_role(Session(std::move(options.session)), launch.role);
+  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch.role);
 }
 
-Session start(int& argc, char**& argv, StartOptions options) {
+TaskSession start(int& argc, char**& argv, StartOptions options) {
   end_by_exit_codes();
-  if (auto backend = backend_for(options)) return Session(std::move(backend), std::move(options.session));
-  return {argc, argv, std::move(options.session)};
+  Launch launch = launch_of(options);
+  if (!launch.backend) return with_role({argc, argv, std::move(options.session)}, launch.role);
+  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch.role);
 }
 
 }  // namespace lockstep

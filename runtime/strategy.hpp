@@ -8,6 +8,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,11 +18,14 @@
 #include "runtime/replica_calls.hpp"
 #include "runtime/replica_context.hpp"
 #include "runtime/replica_error.hpp"
+#include "runtime/undo_log.hpp"
 #include "runtime/values/fold.hpp"
+#include "runtime/variable_layout.hpp"
 #include "topology/machine/session.hpp"
 
 namespace lockstep {
 
+class AnyVariable;
 class Extended;
 class Resolver;
 template <class T>
@@ -51,12 +55,7 @@ struct RunOptions {
 // a time.
 class Strategy {
  public:
-  // Tells how variables made in its scope are kept: plain, mirrored at each replica, or as one central copy.
-  enum class VariablePlacement { plain, mirrored, central };
-
   virtual ~Strategy();
-  // Returns how variables are kept.
-  virtual VariablePlacement variable_placement() const { return VariablePlacement::mirrored; }
   Strategy(const Strategy&) = delete;
   Strategy& operator=(const Strategy&) = delete;
 
@@ -90,14 +89,26 @@ class Strategy {
   // one replica cancels the others and is thrown as a ReplicaError. Throws Error usage if the strategy is running
   // already.
   template <class F, class... A>
-  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments);
+  requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto run(F&& function, A&&... arguments) {
+    return run_in(nullptr, function, arguments...);
+  }
   template <class F, class... A>
   auto run(const RunOptions& /*options*/, F&& function, A&&... arguments) {
     return run(std::forward<F>(function), std::forward<A>(arguments)...);
   }
 
+  // Runs the function as run() does, as one step. If it fails in a replica of this process, or if a collective fails,
+  // all variables of the strategy get back the values that they had before. Inside, a replica reads the values that it
+  // has assigned. Other threads read no variable meanwhile.
+  template <class F, class... A>
+  auto step(F&& function, A&&... arguments) {
+    detail::UndoLog log(num_local_replicas());
+    return run_in(&log, function, arguments...);
+  }
+
   // Combines the values of all replicas, and returns the result on every process. Structures are combined leaf by
   // leaf; tensors, which must have one shape, element by element.
+  // The mean of integers throws Error usage, because it need not be an integer.
   // The average and the extremes of a plain number are the number itself. With several replicas its sum or product
   // throws Error usage, because the number belongs to no replica; only a sum of 0 is 0.
   template <class T>
@@ -126,6 +137,19 @@ class Strategy {
     detail::refuse_ambiguous(*this, op, static_cast<double>(value));
     return value;
   }
+  // Treats a tensor that belongs to no replica in the same way, but refuses every sum and product.
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const Tensor<T>& value) {
+    detail::require_cross_replica(*this, "reduce");
+    detail::refuse_ambiguous(*this, op, 1);
+    return value;
+  }
+  // Returns the common value for a mean or an extreme. A sum counts it once for each replica.
+  template <class T>
+  T reduce(NamedOp op, const Mirrored<T>& value, Origin origin = Origin::here());
+  // Combines the parts of a variable. The only part of a plain or central variable is like a plain tensor.
+  template <class T>
+  Tensor<T> reduce(NamedOp op, const Variable<T>& variable, Origin origin = Origin::here());
 
   // Concatenates the tensors of all replicas along an axis, along which their lengths may differ.
   template <class T>
@@ -159,6 +183,25 @@ class Strategy {
     return PerReplica(std::move(all));
   }
 
+  // Returns the communicator of the processes for one purpose, with one member each; of size 1 in a strategy of one
+  // process. The strategy owns it. Any thread may use it, one at a time for each channel. A collective of one channel
+  // does not wait for another channel or for replicas, and an exception in a replica leaves all but `training` as they
+  // are. `health` is the strategy's own: through it, processes agree on failures.
+  Communicator& channel(Channel channel);
+
+  // Returns where the parts of a new variable are kept: one at each replica, unless the strategy says otherwise.
+  virtual VariableLayout variable_layout(const VariableOptions& options) const;
+  // Returns the strategy's variables that still exist, in the order in which they were made.
+  std::vector<AnyVariable> variables() const;
+  // Returns the variable of this path. Throws Error usage if there is none; the message lists the paths that exist.
+  AnyVariable variable(std::string_view path) const;
+  // Take over a variable of another strategy, or all of its variables, with their values: after a failure, or to go on
+  // with other replicas. All handles of a variable then refer to it in this strategy. A mirrored variable gets the
+  // value of replica 0. A sum synchronised on read keeps what the replicas of the processes that are left have added
+  // up.
+  void adopt(const AnyVariable& variable, Origin origin = Origin::here());
+  void adopt(const Strategy& old, Origin origin = Origin::here());
+
   // Returns the operations given in the options, or the default ones. The strategy owns them.
   CrossDeviceOps& cross_device_ops();
   // Returns the lower-level functions: runtime/extended.hpp.
@@ -170,11 +213,17 @@ class Strategy {
  protected:
   Strategy(std::string name, detail::ResolvedOptions options);
   detail::StrategyState& state() { return *state_; }
-  // Runs a job in all local replicas. Throws a ReplicaError if it fails in one.
-  virtual void run_job(const std::function<void(int local)>& job);
+  // Runs a job in all local replicas. Throws a ReplicaError if it fails in one, and undoes the changes in `log`, which
+  // may be null.
+  virtual void run_job(const std::function<void(int local)>& job, detail::UndoLog* log);
 
  private:
   friend struct detail::StrategyState;
+  template <class F, class... A>
+  auto run_in(detail::UndoLog* log, F& function, A&... arguments);
+  // Combines the values of all replicas into the first of this process.
+  template <class T>
+  void reduce_in_place(NamedOp op, PerReplica<T>& value, Origin origin);
 
   // Is owned. It outlives the strategy if exit() in a replica's function destroys a strategy with static storage. The
   // other replicas then still run, and still find it here.
@@ -199,6 +248,11 @@ class MirroredStrategy final : public Strategy {
 // The session must outlive the strategy. All ranks make it together.
 class MultiWorkerMirroredStrategy final : public Strategy {
  public:
+  // Do without a session of the program. The first of them calls start(); its session lasts until the program's end,
+  // and all such strategies share it. A program that has a session must give it to the strategy instead.
+  explicit MultiWorkerMirroredStrategy(const StrategyOptions& options = {});
+  explicit MultiWorkerMirroredStrategy(int replicas, const StrategyOptions& options = {});
+  explicit MultiWorkerMirroredStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
   // Makes one replica, or `replicas` of them, on this rank.
   explicit MultiWorkerMirroredStrategy(Session& session, const StrategyOptions& options = {});
   MultiWorkerMirroredStrategy(Session& session, int replicas, const StrategyOptions& options = {});
@@ -209,9 +263,15 @@ class MultiWorkerMirroredStrategy final : public Strategy {
  private:
   MultiWorkerMirroredStrategy(Session& session, int replicas, const std::vector<std::string>* devices,
                               const StrategyOptions& options);
+  MultiWorkerMirroredStrategy(const std::shared_ptr<Session>& session, int replicas,
+                              const std::vector<std::string>* devices, const StrategyOptions& options);
+  void begin_channels(Session& session);
   void begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements);
   void begin_threads(Session& session, const std::vector<int>& all, std::vector<detail::ReplicaPlacement> placements);
-  std::unique_ptr<Communicator> of_ranks(Session& session, const char* name);
+  // Makes the training channel again after a failure.
+  void renew_training();
+  // Makes a communicator of the processes, as `parent` is one.
+  Communicator of_ranks(Communicator& parent, std::string name, std::string member = "rank");
   bool wants_leader();
   void log_devices(const Session& session);
 };
@@ -225,26 +285,27 @@ class OneDeviceStrategy final : public Strategy {
   explicit OneDeviceStrategy(const std::string& device, const StrategyOptions& options = {});
 
  private:
-  VariablePlacement variable_placement() const override { return VariablePlacement::plain; }
+  VariableLayout variable_layout(const VariableOptions& options) const override;
 };
 
 // Runs replicas of one process that share a single copy of each variable. Changes are combined first.
 class CentralStorageStrategy final : public Strategy {
  public:
-  // Makes this many replicas as threads. Variables have one value in the host's memory.
-  explicit CentralStorageStrategy(int replicas = 1, const StrategyOptions& options = {});
-  // Makes one replica on each of the devices, and keeps variables on the first.
+  // Makes one replica on each GPU that this process sees, or a single one without GPUs. Variables are in the host's
+  // memory. If there is only one replica, they are on its device.
+  explicit CentralStorageStrategy(const StrategyOptions& options = {});
+  // Makes this many replicas as threads.
+  explicit CentralStorageStrategy(int replicas, const StrategyOptions& options = {});
+  // Makes one replica on each of the devices.
   explicit CentralStorageStrategy(const std::vector<std::string>& devices, const StrategyOptions& options = {});
 
  private:
   void log_devices();
-  VariablePlacement variable_placement() const override {
-    return num_local_replicas() > 1 ? VariablePlacement::central : VariablePlacement::plain;
-  }
+  VariableLayout variable_layout(const VariableOptions& options) const override;
 };
 
 template <class F, class... A>
-requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run(F&& function, A&&... arguments) {
+auto Strategy::run_in(detail::UndoLog* log, F& function, A&... arguments) {
   constexpr bool with_context = std::is_invocable_v<F&, ReplicaContext&, decltype(detail::part_of(arguments, 0))...>;
   static_assert(
       with_context || std::is_invocable_v<F&, decltype(detail::part_of(arguments, 0))...>,
@@ -259,10 +320,10 @@ requires(!std::is_same_v<std::remove_cvref_t<F>, RunOptions>) auto Strategy::run
   };
   using Result = std::remove_cvref_t<decltype(call(0))>;
   if constexpr (std::is_void_v<Result>) {
-    run_job([&](int local) { call(local); });
+    run_job([&](int local) { call(local); }, log);
   } else {
     std::deque<std::optional<Result>> results(static_cast<std::size_t>(num_local_replicas()));
-    run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); });
+    run_job([&](int local) { results[static_cast<std::size_t>(local)].emplace(call(local)); }, log);
     std::deque<Result> all;
     for (auto& each : results) all.push_back(std::move(*each));
     return detail::regroup(std::move(all));

@@ -3,6 +3,7 @@
 #include "runtime/strategy_config.hpp"
 
 #include "collectives/nccl/library.hpp"
+#include "collectives/plan_table.hpp"
 #include "runtime/cross_device_ops.hpp"
 #include "topology/base/settings.hpp"
 
@@ -14,6 +15,7 @@ ResolvedOptions resolved_options_here(const StrategyOptions& options) {
           .wait_limits = options.wait_limits.value_or(WaitLimits{settings.stall_warn(), settings.timeout()}),
           .log = options.log.value_or(Log(settings.log_level())),
           .algorithm = settings.algorithm(),
+          .table_path = settings.table().value_or(std::string()),
           .node_memory = settings.node_memory(),
           .nccl = settings.nccl(),
           .strict = settings.strict(),
@@ -33,17 +35,35 @@ std::string StrategyConfig::describe() const {
   return text(name_, " with ", size_, size_ == 1 ? " replica" : " replicas");
 }
 
-void StrategyConfig::choose_backend(const std::vector<std::string>& types, bool is_free) {
+void StrategyConfig::choose_backend(const std::vector<std::string>& types, bool is_free, bool is_alone) {
   choice_ = choose_communication(options_.communication.implementation, types,
                                  options_.nccl && nccl::library() != nullptr, options_.order);
   // A replica without a device may have its data anywhere. If one thread starts the calls of several such replicas,
   // they cannot ask each other for the place.
   options_.nccl = options_.nccl && (uses_nccl() || is_free);
-  if (choice_.backend != CommunicationBackend::ring) return;
+  const bool is_one_device = choice_.backend == CommunicationBackend::one_device;
+  if (is_one_device && !is_alone) {
+    choice_ = {CommunicationBackend::own, text(choice_.why, ", and those of other processes may be elsewhere"),
+               choice_.is_requested};
+    return;
+  }
+  if (!is_one_device && choice_.backend != CommunicationBackend::ring) return;
+  // The tree combines at the first replica, in the reproducible order, and broadcasts the result.
   if (options_.algorithm.empty() || options_.algorithm == "auto")
-    options_.algorithm = "all_reduce:ring,all_gather:ring";
+    options_.algorithm = is_one_device ? "all_reduce:tree" : "all_reduce:ring,all_gather:ring";
   else
     choice_ = {CommunicationBackend::own, text("LOCKSTEP_ALGORITHM says otherwise: ", options_.algorithm), false};
+}
+
+void StrategyConfig::read_table(const Topology& topology) {
+  if (options_.table_path.empty()) return;
+  const std::string table = read_text_file(options_.table_path, most_table_bytes, "LOCKSTEP_TABLE");
+  try {
+    refuse_foreign_table(table, options_.table_path, topology);
+    options_.table = table;
+  } catch (const Error& error) {
+    options_.log.warn(text("a ", name_, " of threads does without a table: ", error.detail()));
+  }
 }
 
 void StrategyConfig::log_choice() const {

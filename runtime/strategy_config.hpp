@@ -9,6 +9,7 @@
 
 #include "runtime/communication.hpp"
 #include "topology/base/duration.hpp"
+#include "topology/topology.hpp"
 
 namespace lockstep::detail {
 
@@ -18,6 +19,8 @@ struct ResolvedOptions {
   WaitLimits wait_limits = {};
   Log log = Log();
   std::string algorithm = {};
+  std::string table_path = {};  // Is that of LOCKSTEP_TABLE.
+  std::string table = {};       // Is the table's text, which read_table() sets.
   bool node_memory = true;
   bool nccl = true;
   bool strict = false;
@@ -43,8 +46,11 @@ class StrategyConfig {
   const ResolvedOptions& options() const { return options_; }
 
   // Chooses the backend for replicas on devices of these types. `is_free` is true for a single replica without a
-  // device.
-  void choose_backend(const std::vector<std::string>& types, bool is_free);
+  // device, `is_alone` if other processes have no replicas.
+  void choose_backend(const std::vector<std::string>& types, bool is_free, bool is_alone);
+  // Reads the table of measured choices for replicas that form this topology. Warns if it was measured elsewhere, and
+  // leaves it out.
+  void read_table(const Topology& topology);
   const CommunicationChoice& choice() const { return choice_; }
   bool uses_nccl() const { return choice_.backend == CommunicationBackend::nccl; }
   // Warns if the backend is not the one that the program asked for.

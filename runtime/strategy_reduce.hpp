@@ -33,13 +33,33 @@ std::vector<typename detail::PartOf<S>::Type> Strategy::local_results(const S& v
 
 template <class T>
 T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
+  if constexpr (detail::check_leaves<T>()) reduce_in_place(op, value, origin);
+  return std::move(value[0]);
+}
+
+template <class T>
+T Strategy::reduce(NamedOp op, const Mirrored<T>& value, Origin origin) {
+  if (op.op() == ReduceOp::sum || op.op() == ReduceOp::prod)
+    return reduce(op, static_cast<const PerReplica<T>&>(value), origin);
+  detail::require_cross_replica(*this, "reduce");
+  detail::check_parts(*this, value.size());
+  return value.value();
+}
+
+template <class T>
+void Strategy::reduce_in_place(NamedOp op, PerReplica<T>& value, Origin origin) {
   static_assert(!std::is_same_v<T, bool>, "lockstep: to count, reduce integers");
   detail::require_cross_replica(*this, "reduce");
   detail::check_parts(*this, value.size());
   detail::for_each_leaf(value[0], []<class Leaf>(const Leaf&) {
     static_assert(!detail::is_slices<Leaf>, "lockstep: slices are combined by extended().reduce_to");
   });
+  detail::check_mean(op, value[0]);
   for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
+  for (int local = 0; local < value.size(); ++local)  // Memory that is shared with the caller stays as it is.
+    detail::for_each_leaf(value[local], [](auto& leaf) {
+      if constexpr (detail::HasView<decltype(leaf)>) leaf = leaf.copy_at(leaf.location());
+    });
   // The program's own operations take the leaves of all replicas at once. Otherwise each member combines its leaves as
   // one batch.
   detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*this);
@@ -49,20 +69,19 @@ T Strategy::reduce(NamedOp op, PerReplica<T> value, Origin origin) {
     replicas.reserve(local_replicas);
     for (int local = 0; local < value.size(); ++local) replicas.push_back(detail::views_of_one(value[local]));
     calls.combine(op, detail::transposed(replicas), {}, origin, {.layout = detail::layout_of_value(value[0])});
-    return std::move(value[0]);
+    return;
   }
   std::vector<std::optional<Batch>> batches(local_replicas);
   calls.run_all(
       [&](Communicator& member, int local) {
         const detail::ScopedCallSubject shapes(member, {.layout = detail::layout_of_value(value[local])});
-        return op.with([&](auto known) {
+        return detail::with_op_for<T, Request>(op, [&](auto known) {
           auto& mine = batches[static_cast<std::size_t>(local)];
           mine.emplace(detail::batch_of(member, value[local], known, origin));
           return mine->start(origin);
         });
       },
       origin);
-  return std::move(value[0]);
 }
 
 template <class S>
@@ -80,6 +99,7 @@ requires(detail::Structure<S>&& detail::PartOf<S>::differs)
 
 template <class T>
 Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::vector<int> axes, Origin origin) {
+  if (op.op() == ReduceOp::avg && !detail::is_fractional_number<T>) detail::refuse_mean_of_integers();
   // All processes see all shapes, so that all refuse the same wrong shape.
   std::uint64_t count = 0;
   const std::vector<TensorShape> shapes = detail::ReplicaCalls::of(*this).shapes_of_all(value, "reduce", origin);
@@ -98,22 +118,16 @@ Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::
   // A mean of means would weigh elements by their distribution over replicas.
   auto sums = reduce(sum, PerReplica(folded(detail::MeanType<T>())), origin);
   for (auto& each : sums) each = detail::divided(each, count);
-  return detail::converted<T>(sums);
+  return cast<T>(sums);
 }
 
 template <class T>
 Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
   detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*this);
   const detail::GatherLayout layout(calls.shapes_of_all(value, "gather", origin), axis);
-  std::vector<Tensor<T>> all(static_cast<std::size_t>(value.size()),
-                             Tensor<T>(TensorShape({static_cast<std::int64_t>(layout.count())})));
-  calls.run_all(
-      [&](Communicator& member, int local) {
-        return member.all_gather_v_async(value[local], all[static_cast<std::size_t>(local)], layout.counts(), {},
-                                         origin);
-      },
-      origin);
-  return layout.assemble(all.front());
+  Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
+  calls.concatenate(detail::views_of_parts(value), layout.counts(), detail::view_of(all), origin);
+  return layout.assemble(all);
 }
 
 }  // namespace lockstep

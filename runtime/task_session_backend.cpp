@@ -85,7 +85,7 @@ class TaskSessionBackend final : public SessionBackend {
  private:
   // Returns the device for UCX: the interface that has the task's address.
   static std::string device_of(const std::string& address, const Log& log) {
-    const std::string host = address.substr(0, address.rfind(':'));
+    const std::string host = host_of(address);
     if (const auto found = interface_of(host)) return *found;
     if (process_environment("UCX_NET_DEVICES") == nullptr)
       log.warn(
@@ -111,7 +111,7 @@ class TaskSessionBackend final : public SessionBackend {
                   text("LOCKSTEP_INTERFACE=", printable(interface),
                        " is neither an interface of this host nor the beginning of an address of one"),
                   "see the output of `ip address`, or unset the variable");
-    const std::string host = address_.substr(0, address_.rfind(':'));
+    const std::string host = host_of(address_);
     const HostAddresses found = addresses_of(host);
     options.listens_everywhere = found.own.empty();
     if (!found.own.empty()) {

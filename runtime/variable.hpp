@@ -4,15 +4,19 @@
 // made. A move keeps its identity.
 #pragma once
 
+#include <cstring>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "runtime/any_variable.hpp"
 #include "runtime/replica_storage.hpp"
 #include "runtime/variable_base.hpp"
+#include "runtime/variable_scope.hpp"
 
 namespace lockstep {
 
@@ -36,17 +40,21 @@ class Variable {
   Variable(Variable&&) noexcept = default;
   Variable& operator=(Variable&&) noexcept = default;
 
-  // Return the options with which the variable was made, its shape, and its strategy.
+  // Return the options with which the variable was made, its shape, and its strategy. The name has the name scopes
+  // before it; AnyVariable has the path, which is unique, and the layout.
   const std::string& name() const { return state().rules().options().name; }
-  const TensorShape& shape() const { return state().values.front().shape(); }
+  const TensorShape& shape() const { return state().shape(); }
   bool trainable() const { return *state().rules().options().trainable; }
   Synchronization synchronization() const { return state().rules().options().synchronization; }
   Aggregation aggregation() const { return state().rules().options().aggregation; }
-  Strategy& strategy() const { return state().strategy(); }
+  Strategy& strategy() const { return state().home().strategy(); }
 
   // Returns the replica's part in a replica. For all replicas, it returns the common value. A variable synchronised on
   // read combines its parts by its aggregation, so that all processes must call this.
   Tensor<T> read(Origin origin = Origin::here()) const;
+  // Returns the value that read() would copy, if it is one part in the host's memory. The next change of the variable
+  // changes the view.
+  TensorSpan<const T> view() const;
   // Return the part of a replica, in it or in update(), for reading and writing without a copy. A program that writes
   // to one part of a mirrored variable must write the same to all. If the replica is on a GPU, its part is in GPU
   // memory, which only kernels and collectives reach: use local_on_gpu(). The memory belongs to the variable.
@@ -65,11 +73,17 @@ class Variable {
   void assign_sub(const Tensor<T>& value, Origin origin = Origin::here()) {
     change(UpdateOp::subtract, value, "assign_sub", origin);
   }
-  void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) { assign(value.value(), origin); }
+  // Take the value of all replicas. Throw Error usage in a replica, whose own value is wanted there.
+  void assign(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign");
+    assign(value.value(), origin);
+  }
   void assign_add(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign_add");
     assign_add(value.value(), origin);
   }
   void assign_sub(const Mirrored<Tensor<T>>& value, Origin origin = Origin::here()) {
+    state().refuse_in_replica("assign_sub");
     assign_sub(value.value(), origin);
   }
   // Are deleted, because one variable cannot take different values of replicas. Reduce them first.
@@ -122,18 +136,16 @@ class Variable {
   }
 
  private:
+  friend class AnyVariable;
   friend class Strategy;
-  friend class Extended;
   template <class U>
   friend struct detail::SharedObject;
   using CallerContext = detail::CallerContext;
   using CallerKind = detail::CallerKind;
   using Storage = detail::ReplicaStorage<T>;
-  struct VariableState : detail::VariableBase {
-    using VariableBase::VariableBase;
-    std::deque<Storage> values;  // Is indexed by local replica; has one element if the variable is central.
-    Storage& part(int local) { return values[rules().is_central() ? 0 : static_cast<std::size_t>(local)]; }
-  };
+  struct VariableState;
+
+  explicit Variable(std::shared_ptr<VariableState> state) : state_(std::move(state)) {}
 
   // Throws Error usage for a variable that was moved from.
   VariableState& state() const {
@@ -162,7 +174,7 @@ class Variable {
   // Changes all parts of this process in the same way.
   template <class Value>
   void set_all(UpdateOp how, const Value& value) {
-    for (Storage& part : state().values) set(how, part, value);
+    for (std::size_t i = 0; i < state().values.size(); ++i) set(how, state().part_to_change(i), value);
   }
   // Assigns a value for all replicas to a variable that is synchronised on read. Its parts combine to that value.
   void set_on_read(UpdateOp how, const Tensor<T>& value, std::string_view call);
@@ -186,7 +198,26 @@ Variable(T, VariableOptions = {}) -> Variable<T>;
 template <class T>
 Variable(Tensor<T>, VariableOptions = {}) -> Variable<T>;
 
+template <class T>
+AnyVariable::AnyVariable(const Variable<T>& variable) : state_(variable.state().shared_from_this()) {}
+
+template <class T>
+Variable<T> AnyVariable::as() const {
+  auto typed = std::dynamic_pointer_cast<typename Variable<T>::VariableState>(state().shared_from_this());
+  if (!typed) refuse_type(data_type_of<T>);
+  return Variable<T>(std::move(typed));
+}
+
 namespace detail {
+
+// Returns the number that changes no other one when it is added: -0.0 of types that have it.
+template <class T>
+T neutral_of_sum() {
+  if constexpr (is_fractional_number<T>)
+    return calculate(T{}, T{}, [](auto zero, auto) { return -zero; });
+  else
+    return T{};
+}
 
 // Unites the variables that replicas made together: they share one state.
 template <class T>
@@ -201,9 +232,52 @@ struct SharedObject<Variable<T>> {
 
 }  // namespace detail
 
+// Holds the parts of this process.
+template <class T>
+struct Variable<T>::VariableState final : detail::VariableBase {
+  using VariableBase::VariableBase;
+  std::deque<Storage> values;
+  Storage& part(int local) { return values[part_of(local)]; }
+  // Returns a part that changes. Inside a step, it first keeps the part's value.
+  Storage& part_to_change(std::size_t part);
+  // Makes the first parts.
+  void lay_out_with(const Tensor<T>& initial);
+  // Returns a handle of this state.
+  Variable handle() { return Variable(std::static_pointer_cast<VariableState>(shared_from_this())); }
+
+ private:
+  // Holds the value of a part before the last step that changed it, and the number of that step.
+  struct FormerValue {
+    std::uint64_t step = 0;
+    std::optional<Storage> value;
+  };
+  std::deque<FormerValue> former_values_;
+
+  void* memory_of(std::size_t part) override { return part_to_change(part).span().data(); }
+  void save(std::span<std::byte> to, Origin origin) override {
+    const Tensor<T> value = handle().saved(origin);
+    if (!to.empty()) std::memcpy(to.data(), value.data(), to.size());
+  }
+  void restore_from(std::span<const std::byte> from, Origin origin) override {
+    Tensor<T> value(shape());
+    if (!from.empty()) std::memcpy(value.data(), from.data(), from.size());
+    handle().restore(value, origin);
+  }
+  void check_all(Origin origin) override { handle().check_sync(origin); }
+  std::string printed() override { return handle().to_string(); }
+  void lay_out(const VariableLayout& layout) override;
+  void spread(Origin origin) override {
+    run_all([&](Communicator& member, int local) { return member.broadcast_async(part(local).span(), 0, origin); },
+            origin);
+  }
+  // Returns the value of a part among `parts` new ones.
+  Tensor<T> value_among(std::size_t part, std::size_t parts) const;
+};
+
 template <class T>
 template <class F>
 requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, VariableOptions options, Origin origin) {
+  options.name = detail::variable_scope().prefix + options.name;
   ReplicaContext* const replica = replica_context();
   const auto here = [&](Strategy& strategy, auto& initial) { return make_state(strategy, initial, options, origin); };
   const auto for_all = [&](Strategy& strategy, const PerReplica<std::string>& names) {
@@ -214,7 +288,7 @@ requires(std::is_invocable_r_v<Tensor<T>, F&>) Variable<T>::Variable(F make, Var
     return here(strategy, named);
   };
   const bool is_shared = replica != nullptr && has_strategy();
-  state_ = is_shared ? replica->merge_call(for_all, options.name, origin) : here(get_strategy(), make);
+  state_ = is_shared ? replica->merge(origin, true, for_all, options.name) : here(get_strategy(), make);
 }
 
 template <class T>
@@ -222,24 +296,68 @@ template <class F>
 std::shared_ptr<typename Variable<T>::VariableState> Variable<T>::make_state(Strategy& strategy, F& make,
                                                                              const VariableOptions& options,
                                                                              Origin origin) {
-  const std::uint64_t number = detail::next_variable_number(strategy);
+  detail::VariableHome home(strategy, options);
   std::shared_ptr<VariableState> state;
   try {
     const Tensor<T> initial = make();
-    detail::VariableRules rules(options, strategy.variable_placement(), detail::is_fractional_number<T>,
-                                !std::is_same_v<T, bool>);
-    state = std::make_shared<VariableState>(strategy, number, std::move(rules));
-    for (int i = 0; i < state->parts(); ++i) state->values.emplace_back(initial, state->gpu_of(i));
+    detail::VariableRules rules(options, home.layout(), detail::is_fractional_number<T>, !std::is_same_v<T, bool>);
+    state = std::make_shared<VariableState>(std::move(home), std::move(rules), data_type_of<T>, initial.shape());
+    state->lay_out_with(initial);
   } catch (...) {
     detail::agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
     throw;
   }
-  detail::agree_on_shape(strategy, &state->values.front().shape(), origin);
-  if (state->is_spread())
-    state->run_all(
-        [&](Communicator& member, int local) { return member.broadcast_async(state->part(local).span(), 0, origin); },
-        origin);
+  state->begin(origin);
   return state;
+}
+
+template <class T>
+Tensor<T> Variable<T>::VariableState::value_among(std::size_t part, std::size_t parts) const {
+  const Aggregation how = rules().options().aggregation;
+  if (!rules().is_on_read()) return values.front().value();
+  if (parts == values.size()) return values[part].value();
+  if (how == Aggregation::none || how == Aggregation::only_first_replica) return values.front().value();
+  if (how == Aggregation::sum && part > 0) return Tensor<T>(shape(), detail::neutral_of_sum<T>());
+  Tensor<T> all = values.front().value();
+  for (std::size_t i = 1; i < values.size(); ++i) {
+    const Tensor<T> more = values[i].value();
+    for (std::size_t at = 0; at < all.size(); ++at) all[at] = detail::changed(UpdateOp::add, all[at], more[at]);
+  }
+  if (how == Aggregation::sum) return all;
+  const T number = static_cast<T>(static_cast<float>(values.size()));
+  for (T& each : all) each = detail::changed(UpdateOp::divide, each, number);
+  return all;
+}
+
+template <class T>
+void Variable<T>::VariableState::lay_out(const VariableLayout& layout) {
+  std::deque<Storage> made;
+  for (std::size_t part = 0; part < layout.parts.size(); ++part)
+    made.emplace_back(value_among(part, layout.parts.size()), layout.parts[part].gpu);
+  values = std::move(made);
+  former_values_ = std::deque<FormerValue>(values.size());
+}
+
+template <class T>
+void Variable<T>::VariableState::lay_out_with(const Tensor<T>& initial) {
+  for (const VariableLayout::Part& each : home().layout().parts) values.emplace_back(initial, each.gpu);
+  former_values_ = std::deque<FormerValue>(values.size());
+}
+
+template <class T>
+typename Variable<T>::Storage& Variable<T>::VariableState::part_to_change(std::size_t part) {
+  detail::UndoLog* const log = detail::UndoLog::of_this_thread();
+  if (log == nullptr || former_values_[part].step == log->step()) return values[part];
+  FormerValue& former = former_values_[part];
+  if (former.value)
+    former.value->assign(values[part]);  // Uses the memory of an earlier step.
+  else
+    former.value.emplace(values[part].copy());
+  former.step = log->step();
+  log->add([state = std::static_pointer_cast<VariableState>(this->shared_from_this()), part] {
+    state->values[part].assign(*state->former_values_[part].value);
+  });
+  return values[part];
 }
 
 // Works on copies, because reading must not change the parts.
@@ -248,7 +366,7 @@ Tensor<T> Variable<T>::combined(Origin origin) const {
   VariableState& mine = state();
   const Aggregation how = mine.rules().options().aggregation;
   if (how == Aggregation::none) mine.rules().refuse_reading_for_all();
-  if (how == Aggregation::only_first_replica && !mine.is_spread()) return mine.values.front().value();
+  if (how == Aggregation::only_first_replica && !mine.home().is_spread()) return mine.values.front().value();
   std::vector<Tensor<T>> copies = parts();
   mine.run_all(
       [&](Communicator& member, int local) -> Request {
@@ -273,13 +391,25 @@ Tensor<T> Variable<T>::read(Origin origin) const {
 }
 
 template <class T>
+TensorSpan<const T> Variable<T>::view() const {
+  VariableState& mine = state();
+  const CallerContext who = mine.caller_context("view");
+  const bool is_local = who.kind == CallerKind::replica || who.kind == CallerKind::part;
+  if (!is_local && mine.rules().is_on_read()) mine.rules().refuse_part("view");
+  Storage& part = is_local ? mine.part(who.local) : mine.values.front();
+  if (!part.is_here()) mine.rules().refuse_place("view", false);
+  return {part.shape(), part.span().data()};
+}
+
+template <class T>
 std::span<T> Variable<T>::own_part(std::string_view call, bool for_host) {
   VariableState& mine = state();
   const CallerContext who = mine.caller_context(call);
-  const bool is_only = who.kind == CallerKind::all && mine.parts() == 1 && mine.replicas() == 1;
-  const bool is_mine = who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.rules().is_central());
+  const bool is_only = who.kind == CallerKind::all && mine.values.size() == 1 && mine.home().replicas() == 1;
+  const bool is_mine =
+      who.kind == CallerKind::part || (who.kind == CallerKind::replica && !mine.home().layout().is_shared);
   if (!is_mine && !is_only) mine.rules().refuse_part(call);
-  Storage& part = mine.part(is_only ? 0 : who.local);
+  Storage& part = mine.part_to_change(is_only ? 0 : mine.part_of(who.local));
   if (part.is_here() != for_host) mine.rules().refuse_place(call, part.is_here());
   return part.span();
 }
@@ -290,8 +420,9 @@ void Variable<T>::set_on_read(UpdateOp how, const Tensor<T>& value, std::string_
   if (mine.rules().options().aggregation != Aggregation::sum) return set_all(how, value);
   if (how != UpdateOp::assign) mine.rules().refuse_change_for_all(call);
   // The first replica keeps the whole value, because equal shares need not add up to it.
-  for (Storage& part : mine.values) set(how, part, Tensor<T>(part.shape()));
-  if (mine.has_first_replica()) set(how, mine.values.front(), value);
+  for (std::size_t i = 0; i < mine.values.size(); ++i)
+    set(how, mine.part_to_change(i), Tensor<T>(shape(), detail::neutral_of_sum<T>()));
+  if (mine.home().has_first_replica()) set(how, mine.part_to_change(0), value);
 }
 
 template <class T>
@@ -315,7 +446,7 @@ void Variable<T>::check_sync(Origin origin) const {
   std::vector<std::span<const std::byte>> bytes;
   for (Storage& part : state().values)
     bytes.push_back(std::as_bytes(part.is_here() ? part.span() : copies.emplace_back(part.value()).span()));
-  state().check_sync(bytes, sizeof(T), origin);
+  state().compare_parts(bytes, sizeof(T), origin);
 }
 
 template <class T>
@@ -330,10 +461,11 @@ std::string Variable<T>::to_string() const {
     values.push_back(part.shape().rank() == 0 ? lockstep::to_string(part)
                                               : text("array(", lockstep::to_string(part),
                                                      ", dtype=", detail::numpy_name(data_type_of<T>), ')'));
-  return state().rules().to_text(values, shape(), data_type_of<T>);
+  return state().rules().to_text(state().home().layout(), values, shape(), data_type_of<T>);
 }
 
 }  // namespace lockstep
 
-#include "runtime/update.hpp"            // functions of strategies on variables
-#include "runtime/variable_changes.hpp"  // how replicas agree on a change
+#include "runtime/update.hpp"               // functions of strategies on variables
+#include "runtime/variable_arithmetic.hpp"  // w -= 0.1F * g
+#include "runtime/variable_changes.hpp"     // how replicas agree on a change

@@ -22,8 +22,10 @@ void Variable<T>::agree(ReplicaContext& replica, Tensor<T>& value, Origin origin
       break;
   }
   if constexpr (!std::is_same_v<T, bool>) {  // bool has neither sum nor mean.
-    if (aggregation() == Aggregation::sum) return replica.all_reduce(value, sum, origin);
-    replica.all_reduce(value, avg, origin);
+    if (aggregation() == Aggregation::sum)
+      replica.all_reduce(value, sum, origin);
+    else
+      replica.all_reduce(value, avg, origin);
   }
 }
 
@@ -56,7 +58,7 @@ template <class T>
 template <class Value>
 void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Value value, Origin origin) {
   VariableState& mine = state();
-  if (mine.is_agreed(who)) {
+  if (mine.is_agreed(who, origin)) {
     constexpr bool is_of_rows = !std::is_same_v<Value, Tensor<T>>;
     const detail::ScopedCallSubject scoped_subject(who.replica->communicator(), mine.subject(how, is_of_rows));
     if constexpr (!is_of_rows)
@@ -64,9 +66,10 @@ void Variable<T>::change_in_replica(const CallerContext& who, UpdateOp how, Valu
     else
       value = agree(*who.replica, value, origin);
   }
-  if (!mine.rules().is_central()) return set(how, mine.part(who.local), value);
+  if (!mine.home().layout().is_shared) return set(how, mine.part_to_change(mine.part_of(who.local)), value);
   // All replicas have the same value, so one of them changes the shared part.
-  who.replica->merge_call([&](Strategy& /*strategy*/) { set_all(how, value); }, origin);
+  const auto set_shared = [&](Strategy& /*strategy*/) { set_all(how, value); };
+  who.replica->merge(origin, false, set_shared);
 }
 
 template <class T>
@@ -80,7 +83,7 @@ void Variable<T>::change(UpdateOp how, const Tensor<T>& value, std::string_view 
     case CallerKind::replica:
       return change_in_replica(who, how, value, origin);
     default:
-      return set(how, mine.part(who.local), value);
+      return set(how, mine.part_to_change(mine.part_of(who.local)), value);
   }
 }
 
@@ -90,7 +93,7 @@ void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::strin
   mine.rules().check_shape(shape(), rows.dense_shape(), call);
   const CallerContext who = mine.caller_context(call);
   const bool only_of_one = how == UpdateOp::min || how == UpdateOp::max || how == UpdateOp::assign;
-  mine.rules().check_scatter(call, only_of_one, who.kind == CallerKind::replica && mine.replicas() > 1);
+  mine.rules().check_scatter(call, only_of_one, who.kind == CallerKind::replica && mine.home().replicas() > 1);
   if (how == UpdateOp::divide && !detail::is_fractional_number<T>) {
     for (const T& divisor : rows.values()) {  // Checks all before it changes anything.
       if (divisor == T{}) detail::refuse_change("division of an integer by zero");
@@ -102,7 +105,7 @@ void Variable<T>::scatter(UpdateOp how, const IndexedSlices<T>& rows, std::strin
     case CallerKind::replica:
       return change_in_replica(who, how, rows, origin);
     default:
-      return set(how, mine.part(who.local), rows);
+      return set(how, mine.part_to_change(mine.part_of(who.local)), rows);
   }
 }
 

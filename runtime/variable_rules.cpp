@@ -3,15 +3,6 @@
 #include "runtime/variable_rules.hpp"
 
 namespace lockstep::detail {
-namespace {
-
-std::string_view class_name(Strategy::VariablePlacement placement, bool is_on_read) {
-  if (is_on_read) return "SyncOnReadVariable";
-  return placement == Strategy::VariablePlacement::central ? "AggregatingVariable" : "MirroredVariable";
-}
-
-}  // namespace
-
 std::string_view name_of(Aggregation aggregation) {
   switch (aggregation) {
     case Aggregation::sum:
@@ -23,18 +14,6 @@ std::string_view name_of(Aggregation aggregation) {
     default:
       return "NONE";
   }
-}
-
-// Returns NumPy's name of the type, such as "float32" for f32, as TensorFlow prints it.
-std::string numpy_name(DataType type) {
-  if (type == DataType::boolean) return "bool";
-  const std::string name(to_string(type));
-  const std::string_view kind = name.starts_with("bf")  ? "bfloat"
-                                : name.starts_with('f') ? "float"
-                                : name.starts_with('i') ? "int"
-                                : name.starts_with('u') ? "uint"
-                                                        : "complex";
-  return text(kind, name.substr(name.find_first_of("0123456789")));
 }
 
 // Names may differ in a number at the end, which TensorFlow adds to make names unique.
@@ -56,9 +35,8 @@ void check_names(const PerReplica<std::string>& names, Origin origin) {
 std::string VariableRules::quoted() const { return text("variable '", printable(options_.name), '\''); }
 
 // Checks the options and fills in the defaults: synchronized on write, and trainable unless it is synchronized on read.
-VariableRules::VariableRules(VariableOptions options, Strategy::VariablePlacement placement, bool has_fractions,
-                             bool adds)
-    : options_(std::move(options)), placement_(placement) {
+VariableRules::VariableRules(VariableOptions options, const VariableLayout& layout, bool has_fractions, bool adds)
+    : options_(std::move(options)) {
   const auto refuse = [&](const std::string& what, std::string_view remedy) {
     throw Error(Code::usage, text(quoted(), ": ", what), remedy);
   };
@@ -79,8 +57,13 @@ VariableRules::VariableRules(VariableOptions options, Strategy::VariablePlacemen
   if (reads && options_.trainable.value_or(false))
     refuse("a variable that is synchronised on read cannot be trained: its replicas differ",
            "leave out trainable, or synchronise it on write");
+  if (reads && layout.is_shared)
+    refuse(
+        "a variable that is synchronised on read needs a part in each replica, and it is to be kept beside one that "
+        "all replicas share",
+        "make it outside of colocate_vars_with()");
   if (!options_.trainable) options_.trainable = !reads;
-  if (options_.synchronization == Synchronization::automatic || placement_ == Strategy::VariablePlacement::plain)
+  if (options_.synchronization == Synchronization::automatic || layout.is_plain())
     options_.synchronization = Synchronization::on_write;
 }
 
@@ -130,17 +113,17 @@ void VariableRules::check_shape(const TensorShape& mine, const TensorShape& give
 }
 
 // Prints the variable as TensorFlow does.
-std::string VariableRules::to_text(const std::vector<std::string>& values, const TensorShape& shape,
-                                   DataType type) const {
+std::string VariableRules::to_text(const VariableLayout& layout, const std::vector<std::string>& values,
+                                   const TensorShape& shape, DataType type) const {
   const auto one = [&](int replica) {
     const std::string suffix = replica == 0 ? std::string() : text("/replica_", replica);
     return text("<tf.Variable '", printable(options_.name), suffix, ":0' shape=", shape.to_string(),
                 " dtype=", numpy_name(type), ", numpy=", values[static_cast<std::size_t>(replica)], '>');
   };
-  if (placement_ == Strategy::VariablePlacement::plain) return one(0);
+  if (layout.is_plain()) return one(0);
   std::string all;
   for (int i = 0; i < static_cast<int>(values.size()); ++i) all += text(i == 0 ? "\n  " : ",\n  ", i, ": ", one(i));
-  return text(class_name(placement_, is_on_read()), ":{", all, "\n}");
+  return text(is_on_read() ? "SyncOnReadVariable" : layout.kind, ":{", all, "\n}");
 }
 
 }  // namespace lockstep::detail

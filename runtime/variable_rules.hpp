@@ -1,40 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds the options of a variable, and tells which calls they allow.
+// Checks the options of a variable, and tells which calls they allow.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "runtime/strategy.hpp"
+#include "runtime/variable_layout.hpp"
 
 namespace lockstep {
-
-// Turns off a false warning: g++ 12 says that names of a scoped enumeration hide others of the same name.
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wshadow"
-// Tells when the replicas' parts are combined. on_write combines them when they are written (mirrored variables, equal
-// at all times). on_read combines them when they are read for all replicas (metrics, statistics). automatic means
-// on_write; strategies refuse none.
-enum class Synchronization { automatic, none, on_write, on_read };
-// Tells how parts are combined. none allows no combined reading. sum excludes bool, and mean takes only types with
-// fractions.
-enum class Aggregation { none, sum, mean, only_first_replica };
-#pragma GCC diagnostic pop
-
-// Holds the options of a new variable.
-struct VariableOptions {
-  std::string name = "Variable";
-  Synchronization synchronization = Synchronization::automatic;
-  Aggregation aggregation = Aggregation::none;
-  std::optional<bool> trainable = std::nullopt;  // Defaults to true, except for a variable synchronised on read.
-};
 
 namespace detail {
 
 std::string_view name_of(Aggregation aggregation);
-std::string numpy_name(DataType type);  // Returns "float32", for instance.
 // Checks the names that this process's replicas give to one variable. Throws Error usage if they differ by more than a
 // number at the end: "foo_0" and "foo_1" are alike.
 void check_names(const PerReplica<std::string>& names, Origin origin);
@@ -44,18 +23,17 @@ class VariableRules {
  public:
   // Fills in the defaults. `has_fractions` and `adds` describe the element type. Throws Error usage for options that
   // are wrong, or wrong for that type.
-  VariableRules(VariableOptions options, Strategy::VariablePlacement placement, bool has_fractions, bool adds);
+  VariableRules(VariableOptions options, const VariableLayout& layout, bool has_fractions, bool adds);
 
   // Returns the checked options.
   const VariableOptions& options() const { return options_; }
   // True if the parts are combined when they are read.
   bool is_on_read() const { return options_.synchronization == Synchronization::on_read; }
-  // True if all replicas share one part.
-  bool is_central() const { return placement_ == Strategy::VariablePlacement::central && !is_on_read(); }
   // Returns "variable 'name'", for messages.
   std::string quoted() const;
   // Returns "MirroredVariable:{...}" around the texts of the parts.
-  std::string to_text(const std::vector<std::string>& values, const TensorShape& shape, DataType type) const;
+  std::string to_text(const VariableLayout& layout, const std::vector<std::string>& values, const TensorShape& shape,
+                      DataType type) const;
 
   // Throw Error usage if the call is not allowed.
   [[noreturn]] void refuse_reading_for_all() const;
@@ -68,7 +46,6 @@ class VariableRules {
 
  private:
   VariableOptions options_;
-  Strategy::VariablePlacement placement_;
 };
 
 }  // namespace detail

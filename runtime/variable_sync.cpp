@@ -54,14 +54,14 @@ DifferenceRange compare(std::span<const std::byte> mine, std::span<const std::by
 
 }  // namespace
 
-void VariableBase::check_sync(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
-                              Origin origin) const {
-  if (rules_.is_on_read() || rules_.is_central() || size_ == 1) return;
+void VariableBase::compare_parts(const std::vector<std::span<const std::byte>>& parts, std::size_t element,
+                                 Origin origin) const {
+  if (rules_.is_on_read() || home_.layout().is_shared || home_.replicas() == 1) return;
   std::vector<std::array<std::uint64_t, 1>> mine;
   mine.reserve(parts.size());
   for (const auto& part : parts) mine.push_back({digest(part)});
-  const std::vector<std::uint64_t> digests = ReplicaCalls::of(strategy()).values_of_all(mine, origin, subject());
-  if (std::ranges::count(digests, digests.front()) == size_) return;
+  const std::vector<std::uint64_t> digests = ReplicaCalls::of(home_.strategy()).values_of_all(mine, origin, subject());
+  if (std::ranges::count(digests, digests.front()) == home_.replicas()) return;
   throw_difference(parts, element, digests, origin);
 }
 
@@ -78,7 +78,7 @@ void VariableBase::throw_difference(const std::vector<std::span<const std::byte>
   std::vector<DifferenceRange> mine;
   mine.reserve(parts.size());
   for (std::size_t i = 0; i < parts.size(); ++i) mine.push_back(compare(parts[i], theirs[i], element));
-  const std::vector<std::uint64_t> all = ReplicaCalls::of(strategy()).values_of_all(mine, origin, subject());
+  const std::vector<std::uint64_t> all = ReplicaCalls::of(home_.strategy()).values_of_all(mine, origin, subject());
   std::string words;
   IndexSet alike;
   for (std::size_t replica = 0; replica < digests.size(); ++replica) {

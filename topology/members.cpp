@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t max_hosts = 4;  // hosts named in one sentence
 
-std::string rank_numbers(const IndexSet& ranks) {
-  return text(ranks.size() == 1 ? "rank " : "ranks ", ranks.to_string());
+std::string rank_numbers(const IndexSet& ranks, std::string_view noun) {
+  return text(noun, ranks.size() == 1 ? " " : "s ", ranks.to_string());
 }
 
 // Returns the processes on each host, in the order of the ranks. Threads of one process count once.
@@ -29,20 +29,21 @@ std::vector<std::pair<std::string_view, std::vector<std::string>>> by_host(const
 
 }  // namespace
 
-std::string member_names(const IndexSet& ranks, const std::vector<MemberPlace>& places, std::size_t most) {
+std::string member_names(const IndexSet& ranks, const std::vector<MemberPlace>& places, std::size_t most,
+                         std::string_view noun) {
   const bool are_known = std::ranges::all_of(places, [](const MemberPlace& each) { return each.process != 0; });
-  if (!are_known || places.empty()) return rank_numbers(ranks);
+  if (!are_known || places.empty()) return rank_numbers(ranks, noun);
   const auto hosts = by_host(places);
   std::size_t processes = 0;
   for (const auto& [host, numbers] : hosts) processes += numbers.size();
   std::vector<std::string> parts;
   if (processes <= most) {
     for (const auto& [host, numbers] : hosts) parts.push_back(text(join(numbers, ","), " on ", host));
-    return text(rank_numbers(ranks), processes == 1 ? " (process " : " (processes ", join(parts, " and "), ')');
+    return text(rank_numbers(ranks, noun), processes == 1 ? " (process " : " (processes ", join(parts, " and "), ')');
   }
   for (std::size_t i = 0; i < std::min(max_hosts, hosts.size()); ++i) parts.emplace_back(hosts[i].first);
   const std::string more = hosts.size() > max_hosts ? text(" and ", hosts.size() - max_hosts, " more hosts") : "";
-  return text(rank_numbers(ranks), " (on ", join(parts, ","), more, ')');
+  return text(rank_numbers(ranks, noun), " (on ", join(parts, ","), more, ')');
 }
 
 MemberPlace Members::place_of(int rank) const {
@@ -54,7 +55,9 @@ MemberPlace Members::place_of(int rank) const {
 std::string Members::name_of(const IndexSet& ranks) const {
   std::vector<MemberPlace> places;
   for (const int rank : ranks.members()) places.push_back(place_of(rank));
-  return member_names(ranks, places);
+  return member_names(ranks, places, default_processes, noun_);
 }
+
+std::string Members::number_of(const IndexSet& ranks) const { return rank_numbers(ranks, noun_); }
 
 }  // namespace lockstep

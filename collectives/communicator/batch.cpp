@@ -71,11 +71,16 @@ void Batch::run(Origin origin) {
   core_->run_all(calls_, origin);
 }
 
-// With LOCKSTEP_STRICT the line is part of the agreement, so calls from another line are packed again.
+// The subject is part of the agreement, and with LOCKSTEP_STRICT the line. So calls about another one are packed again.
 void Batch::pack_for(const Origin& origin) {
   const std::uint64_t place = core_->member().options().strict ? fingerprint_of(origin) : 0;
-  if (place != place_) calls_.clear();
+  const std::uint64_t subject = core_->binder().subject_key();
+  if (place != place_ || subject != subject_) {
+    if (earlier_.empty()) earlier_ = std::move(calls_);
+    calls_.clear();
+  }
   place_ = place;
+  subject_ = subject;
   if (calls_.empty()) pack(origin);
 }
 

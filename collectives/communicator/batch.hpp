@@ -55,8 +55,8 @@ class Batch {
 
  private:
   Batch& add(const detail::CallRequest& request);
-  // Plans the calls if none are planned yet. In strict mode ranks compare places in the program. It then plans again if
-  // `origin` is another place than before.
+  // Plans the calls if none are planned yet, and again if ranks must compare another subject than before. In strict
+  // mode they compare places in the program as well.
   void pack_for(const Origin& origin);
   void pack(const Origin& origin);
   void pack_alike(std::size_t first, const Origin& origin);
@@ -70,6 +70,7 @@ class Batch {
   std::vector<detail::CallRequest> requests_;
   std::vector<detail::BoundCall> calls_;    // Empty until packed.
   std::uint64_t place_ = 0;                 // Fingerprint of the program's place; 0 unless strict.
+  std::uint64_t subject_ = 0;               // Hash of the subject of the planned calls.
   std::vector<detail::BoundCall> earlier_;  // Calls whose decisions pack() takes over.
 };
 

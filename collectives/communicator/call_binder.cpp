@@ -22,7 +22,10 @@ const std::string& BoundCall::why() const { return gpus && gpus->why != nullptr 
 
 void CallBinder::set_subject(const CallSubject& subject) {
   subject_ = subject;
-  subject_key_ = subject == CallSubject{} ? 0 : Fingerprint().add(subject.layout).add(subject.variable).value();
+  const auto key = [](const CallSubject& all) {
+    return Fingerprint().add(all.layout).add(all.variable).add(all.tag).add(all.merges).value();
+  };
+  subject_key_ = subject == CallSubject{} ? 0 : key(subject);
 }
 
 CallRequest CallBinder::with_options(CallRequest request) const {
@@ -36,6 +39,8 @@ Spec CallBinder::spec_for(const CallRequest& request) {
   Spec spec = spec_of(request, member_.size(), member_.rank(), partitions_);
   spec.fingerprints.layout = layout_with(spec.fingerprints.layout, subject_.layout);
   spec.fingerprints.variable = subject_.variable;
+  spec.fingerprints.tag = subject_.tag;
+  spec.fingerprints.merges = subject_.merges;
   if (member_.options().strict) spec.fingerprints.place = fingerprint_of(request.origin);
   return spec;
 }

@@ -82,6 +82,7 @@ void Communicator::refuse_moved() {
 std::optional<Communicator> Communicator::split(int colour, int key, std::string name, Origin origin) {
   CommunicatorOptions options = checked_core().member().options();
   options.name = name.empty() ? text(options.name, '/', colour) : std::move(name);
+  options.member = CommunicatorOptions().member;
   auto core = checked_core().factory().split(colour, key, std::move(options), origin);
   if (!core) return std::nullopt;
   return Communicator(std::move(core));
@@ -90,6 +91,7 @@ std::optional<Communicator> Communicator::split(int colour, int key, std::string
 Communicator Communicator::shrink(std::string name) {
   CommunicatorOptions options = checked_core().member().options();
   if (!name.empty()) options.name = std::move(name);
+  options.member = CommunicatorOptions().member;
   return Communicator(checked_core().factory().shrink(std::move(options)));
 }
 

@@ -84,13 +84,14 @@ void CommunicatorMember::make_engine(std::vector<int> ranks, const TransportMake
     all_have_gpus_ = all_have_gpus_ && theirs[0] == 1;
     if (member == 0) id = theirs[1];
   }
-  engine_ = std::make_unique<Engine<RealPlatform>>(RealPlatform(std::move(transport), waiter, std::move(room)),
-                                                   EngineOptions{.wait_limits = exchange_->wait_limits(),
-                                                                 .log = exchange_->log(),
-                                                                 .name = options_.name,
-                                                                 .progress_thread = options_.progress_thread,
-                                                                 .id = id,
-                                                                 .members = Members(topology_, std::move(ranks))});
+  engine_ = std::make_unique<Engine<RealPlatform>>(
+      RealPlatform(std::move(transport), waiter, std::move(room)),
+      EngineOptions{.wait_limits = exchange_->wait_limits(),
+                    .log = exchange_->log(),
+                    .name = options_.name,
+                    .progress_thread = options_.progress_thread,
+                    .id = id,
+                    .members = Members(topology_, std::move(ranks), options_.member)});
 }
 
 CommunicatorMember::~CommunicatorMember() = default;

@@ -44,6 +44,8 @@ struct CommunicatorOptions {
   // True if members also compare the program lines of their calls, as with LOCKSTEP_STRICT=1. All members need the same
   // value.
   bool strict = false;
+  // Names one member in errors, as "rank" or "replica". Communicators that are split off have ranks.
+  std::string member = "rank";
 };
 
 }  // namespace lockstep

@@ -48,10 +48,10 @@ void ControlDispatcher::handle(int peer, const AnswerMessage& message) {
 
 void ControlDispatcher::handle(int peer, const FailMessage& message) {
   const bool names_members = message.reason.code == Code::mismatch;  // the text does
-  parts_.failure.fail(
-      cause_of(names_members ? Error(Code::mismatch, message.reason.text)
-                             : Error(Code::peer_failed, text("rank ", peer, ": ", message.reason.text))),
-      false);
+  parts_.failure.fail(cause_of(names_members ? Error(Code::mismatch, message.reason.text)
+                                             : Error(Code::peer_failed, text(identity_.members.number_of(peer), ": ",
+                                                                             message.reason.text))),
+                      false);
 }
 
 void ControlDispatcher::handle(int peer, const LeaveMessage& message) {
@@ -65,7 +65,8 @@ void ControlDispatcher::handle(int peer, const LeaveMessage& message) {
 void ControlDispatcher::handle(int peer, const SurviveMessage& message) {
   survive_messages_.push_back({peer, message.bytes});
   parts_.failure.fail(
-      cause_of(Error(Code::peer_failed, text("rank ", peer, " continues with the survivors: ", message.why),
+      cause_of(Error(Code::peer_failed,
+                     text(identity_.members.number_of(peer), " continues with the survivors: ", message.why),
                      "shrink() as well, or end the program")),
       false);
 }

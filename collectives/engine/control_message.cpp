@@ -17,7 +17,8 @@ void put(Writer& to, const CallDescription& call) {
   const Signature& s = call.signature;
   to.put(call.number).put(s.collective).put(s.type).put(s.op).put(s.order).put(s.wire).put(s.root).put(s.element_bytes);
   to.put(s.count).put(s.counts_hash).put(s.is_ordered).put(s.fingerprints.layout).put(s.fingerprints.function);
-  to.put(s.fingerprints.variable).put(s.fingerprints.place).put(call.choice_number);
+  to.put(s.fingerprints.variable).put(s.fingerprints.tag).put(s.fingerprints.merges).put(s.fingerprints.place);
+  to.put(call.choice_number);
   to.put(std::string_view(call.algorithm)).put(std::string_view(call.place));
 }
 
@@ -38,6 +39,8 @@ CallDescription get_call(Reader& from) {
   s.fingerprints.layout = from.get<std::uint64_t>();
   s.fingerprints.function = from.get<std::uint64_t>();
   s.fingerprints.variable = from.get<std::uint64_t>();
+  s.fingerprints.tag = from.get<std::uint64_t>();
+  s.fingerprints.merges = from.get<std::uint64_t>();
   s.fingerprints.place = from.get<std::uint64_t>();
   call.choice_number = from.get<std::uint64_t>();
   call.algorithm = printable(from.get_string());
@@ -51,8 +54,8 @@ void put(Writer& to, const std::vector<CallDescription>& calls) {
 }
 
 std::vector<CallDescription> get_calls(Reader& from) {
-  // Bounds the number of calls by the bytes: a call without names takes 94.
-  constexpr std::size_t least_size = 94;
+  // Bounds the number of calls by the bytes: a call without names takes 110.
+  constexpr std::size_t least_size = 110;
   std::vector<CallDescription> calls(from.get_count(least_size));
   std::ranges::generate(calls, [&] { return get_call(from); });
   return calls;

@@ -52,7 +52,7 @@ std::string grouped(const MemberReports& reports, const IndexSet& asked, const M
   std::vector<std::string> parts;
   parts.reserve(groups.size());
   for (const auto& [sentence, ranks] : groups)
-    parts.push_back(text(sentence.is_here ? ranks_text(ranks) : members.name_of(ranks), ' ',
+    parts.push_back(text(sentence.is_here ? members.number_of(ranks) : members.name_of(ranks), ' ',
                          ranks.size() == 1 ? sentence.one : sentence.many));
   return join(parts, "; ");
 }
@@ -69,6 +69,7 @@ CallDifference difference(const Signature& theirs, const Signature& mine) {
   const bool are_of_variables = a.variable != 0 && b.variable != 0;
   if (are_of_variables && variable_in(a.variable) != variable_in(b.variable))
     return {"", "let all replicas change the same variables in the same order"};
+  if (a.tag != b.tag) return {"", "let all members make the calls of each tag in the same order"};
   if (to_text(theirs) != to_text(mine))
     return {"",
             "let all members make the same calls with the same counts, types, operations and roots in the same order"};
@@ -79,6 +80,9 @@ CallDifference difference(const Signature& theirs, const Signature& mine) {
   if (a.function != b.function)
     return {"; their functions differ",
             "give the same function on all members; where programs differ, name it: commutative(f, \"name\")"};
+  if (a.merges != b.merges)
+    return {"; before it they were in different merge_calls",
+            "let all replicas reach the same merge_calls in the same order"};
   if (a.place != b.place)
     return {"; LOCKSTEP_STRICT=1 compares their lines",
             "call it at the same line on all members, or set LOCKSTEP_STRICT=0"};

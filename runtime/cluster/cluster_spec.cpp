@@ -195,4 +195,38 @@ int id_in_cluster(const ClusterSpec& spec, const Task& task) {
               "a chief, worker or evaluator has one");
 }
 
+Role role_of(const ClusterSpec& spec, const Task& task) {
+  check_roles(spec, task);
+  const bool trains = task.type == "chief" || task.type == "worker";
+  return {.type = task.type,
+          .index = task.index,
+          .trains = trains,
+          .saves = trains && is_chief(spec, task),
+          .serves = task.type == "ps",
+          .evaluates = task.type == "evaluator"};
+}
+
+void check_ports(const ClusterSpec& spec) {
+  constexpr int last_port = 65535;
+  for (const auto& [job, tasks] : spec.jobs()) {
+    for (const auto& [index, address] : tasks) {
+      const std::size_t colon = address.rfind(':');
+      const std::string port = colon == std::string::npos ? std::string() : address.substr(colon + 1);
+      const std::int64_t number = parse_integer(port).value_or(0);
+      if (number >= 1 && number <= last_port) continue;
+      throw Error(Code::cluster,
+                  text(job, ' ', index, " has the address '", printable(address), "', ",
+                       port.empty() ? std::string("which has no port")
+                                    : text("whose port '", printable(port), "' is no number from 1 to ", last_port)),
+                  "give it a host and a free port of that host, as in host1:12345");
+    }
+  }
+}
+
+std::string host_of(std::string_view address) {
+  std::string_view host = address.substr(0, address.rfind(':'));
+  if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  return std::string(host);
+}
+
 }  // namespace lockstep

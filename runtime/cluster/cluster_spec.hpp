@@ -68,4 +68,21 @@ int worker_count(const ClusterSpec& spec, std::string_view type);
 // Returns the position of the task among those that train: the chief first, then the workers.
 int id_in_cluster(const ClusterSpec& spec, const Task& task);
 
+// Holds the duties of a process.
+struct Role {
+  std::string type = "worker";  // chief, worker, ps or evaluator
+  int index = 0;
+  bool trains = true;      // It takes part in the steps.
+  bool saves = true;       // It writes checkpoints and logs: the chief, or worker 0 without a chief.
+  bool serves = false;     // It keeps variables for others.
+  bool evaluates = false;  // It reads checkpoints beside the training.
+};
+// Returns the duties of a task. Throws as check_roles() does.
+Role role_of(const ClusterSpec& spec, const Task& task);
+
+// Throws Error cluster if an address has no port, or a port that is no number from 1 to 65535.
+void check_ports(const ClusterSpec& spec);
+// Returns "host1" of "host1:12345", and "::1" of "[::1]:12345".
+std::string host_of(std::string_view address);
+
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "collectives/gpu/device_backend.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/text.hpp"
@@ -52,6 +53,12 @@ std::string Resolver::master(std::optional<Task> of, std::string_view layer) con
   const ClusterSpec spec = cluster_spec();
   if (!of || spec.empty()) return {};
   return with_layer(layer.empty() ? rpc_layer() : layer, spec.task_address(of->type, of->index));
+}
+
+std::map<std::string, int> Resolver::num_accelerators() const {
+  const gpu::DeviceBackend* const visible = gpu::backend();
+  const int gpus = visible == nullptr ? 0 : static_cast<int>(visible->devices());
+  return gpus == 0 ? std::map<std::string, int>() : std::map<std::string, int>{{"GPU", gpus}};
 }
 
 SimpleResolver::SimpleResolver(ClusterSpec spec, std::optional<Task> task, std::string rpc_layer,

@@ -32,9 +32,9 @@ class Resolver {
   // cluster is only this process.
   virtual std::string master(std::optional<Task> of = std::nullopt, std::string_view layer = {}) const;
   virtual std::string describe() const = 0;  // Returns the name of the source for people: "TF_CONFIG".
-  // Returns the number of this task's accelerators by type, if the source tells it: {"GPU": 2}. physical_devices()
-  // tells those of the machine.
-  virtual std::map<std::string, int> num_accelerators() const { return {}; }
+  // Returns the number of this task's accelerators by type: {"GPU": 2}. By default these are the GPUs that this process
+  // sees.
+  virtual std::map<std::string, int> num_accelerators() const;
 
   // Returns an empty string without a task.
   std::string task_type() const { return task() ? task()->type : std::string(); }

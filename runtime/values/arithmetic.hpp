@@ -22,6 +22,10 @@ inline constexpr bool is_complex = ComplexOf<T, float> || ComplexOf<T, double>;
 template <class T>
 inline constexpr bool is_fractional_number = std::is_floating_point_v<T> || is_small_float<T> || is_complex<T>;
 
+// Is an element type of collectives, or bool.
+template <class T>
+concept Number = std::is_arithmetic_v<T> || is_small_float<T> || is_complex<T>;
+
 // Gives the type for calculations: float for small floats, unsigned types for integers, so that they wrap around.
 template <class T>
 struct ArithmeticType {

@@ -50,18 +50,10 @@ template <class T>
 using MeanType = std::conditional_t<std::is_integral_v<T>,
                                     std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, SumType<T>>;
 
-// Returns the tensor with another element type.
-template <class To, class From>
-Tensor<To> converted(const Tensor<From>& tensor) {
-  Tensor<To> result(tensor.shape());
-  for (std::size_t i = 0; i < tensor.size(); ++i) result[i] = static_cast<To>(tensor[i]);
-  return result;
-}
-
 template <class To, class From>
 std::deque<Tensor<To>> all_converted(const std::deque<Tensor<From>>& tensors) {
   std::deque<Tensor<To>> all;
-  for (const Tensor<From>& each : tensors) all.push_back(converted<To>(each));
+  for (const Tensor<From>& each : tensors) all.push_back(cast<To>(each));
   return all;
 }
 
@@ -85,7 +77,7 @@ std::vector<int> folded_axes(const TensorShape& shape, const std::vector<int>& a
 // Removes several axes, with intermediate results of type Wide.
 template <class Wide, class T>
 Tensor<Wide> fold(ReduceOp op, const Tensor<T>& tensor, const std::vector<int>& axes) {
-  Tensor<Wide> result = converted<Wide>(tensor);
+  Tensor<Wide> result = cast<Wide>(tensor);
   for (const int axis : folded_axes(tensor.shape(), axes)) result = fold(op, result, axis);
   return result;
 }

@@ -17,6 +17,12 @@ concept HasShape = requires(const T& value) {
   value.shape().lengths();
 };
 
+// Holds for tensors whose element type is known at run time only.
+template <class T>
+concept HasTypeAtRunTime = requires(const T& value) {
+  value.view().type;
+};
+
 // Adds a key of a map, if all processes of a build have the same bits for it.
 template <class K>
 void add_key(Fingerprint& print, const K& key) {
@@ -46,8 +52,12 @@ void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
       add_key(print, key);
       add_layout(print, each, leaves);
     }
+  } else if constexpr (OptionalLike<S>) {
+    print.add(value.has_value() ? 1U : 0U);
+    if (value) add_layout(print, *value, leaves);
   } else {
     ++leaves;
+    if constexpr (HasTypeAtRunTime<S>) print.add(static_cast<std::uint64_t>(value.view().type));
     if constexpr (HasShape<S>) {
       for (const std::int64_t length : value.shape().lengths()) print.add(static_cast<std::uint64_t>(length));
     } else if constexpr (ContiguousRange<S>) {
@@ -61,7 +71,7 @@ template <class S>
 std::uint64_t layout_of_value(S& value) {
   if constexpr (!Structure<S>) {
     if constexpr (HasShape<S>) {
-      if (value.shape().rank() <= 1) return 0;
+      if (value.shape().rank() <= 1 && !HasTypeAtRunTime<S>) return 0;
     } else {
       return 0;
     }

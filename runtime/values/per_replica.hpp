@@ -8,6 +8,8 @@
 #include <ostream>
 #include <utility>
 
+#include "runtime/values/arithmetic.hpp"
+#include "runtime/values/print.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -28,6 +30,14 @@ class PerReplica {
   const T& operator[](int local) const { return local_[check(local)]; }
   T& operator[](int local) { return local_[check(local)]; }
   const std::deque<T>& local() const { return local_; }
+  // Returns one member of the replicas' structs: `results.field(&Losses::total)`.
+  template <class Member, class Struct>
+  requires std::is_base_of_v<Struct, T> PerReplica<Member> field(Member Struct::*member)
+  const {
+    std::deque<Member> all;
+    for (const T& each : local_) all.push_back(each.*member);
+    return PerReplica<Member>(std::move(all));
+  }
   bool operator==(const PerReplica&) const = default;
 
  private:
@@ -50,6 +60,30 @@ class Mirrored : public PerReplica<T> {
   const T& value() const { return (*this)[0]; }
 };
 
+// Holds a pointer of each local replica. It stands for the pointer itself if all replicas have the same one.
+template <class P>
+class PerReplicaPointer : public PerReplica<P> {
+ public:
+  using PerReplica<P>::PerReplica;
+  // True if the replicas have the same pointer.
+  bool is_common() const {
+    for (const P& each : this->local()) {
+      if (each != this->local().front()) return false;
+    }
+    return true;
+  }
+  // Return the pointer of all replicas. Throw Error usage if they have different ones.
+  const P& common() const {
+    if (!is_common())
+      throw Error(Code::usage, "replicas returned different pointers, which are used as one",
+                  "take each by its number");
+    return this->local().front();
+  }
+  operator const P&() const { return common(); }  // NOLINT(google-explicit-constructor): stands for it
+  auto& operator*() const { return *common(); }
+  auto* operator->() const { return &*common(); }
+};
+
 // Holds one value for each process, which all of its replicas see.
 template <class T>
 class PerWorker {
@@ -69,7 +103,13 @@ namespace detail {
 template <class T>
 std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<T>& value) {
   out << name << ":{";
-  for (int i = 0; i < value.size(); ++i) out << (i == 0 ? "\n  " : ",\n  ") << i << ": " << value[i];
+  for (int i = 0; i < value.size(); ++i) {
+    out << (i == 0 ? "\n  " : ",\n  ") << i << ": ";
+    if constexpr (Number<T>)
+      out << scalar_words(value[i]);
+    else
+      out << value[i];
+  }
   return out << "\n}";
 }
 }  // namespace detail

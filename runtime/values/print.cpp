@@ -29,12 +29,14 @@ constexpr std::size_t summarised_from = 1001;
 constexpr std::int64_t at_the_edges = 3;
 
 std::string axis_words(const TensorShape& shape, int axis, std::size_t first,
-                       const std::function<std::string(std::size_t)>& element) {
+                       const std::function<std::string(std::size_t)>& element, std::string_view separator) {
   if (axis == shape.rank()) return element(first);
   const bool is_last = axis + 1 == shape.rank();
-  const std::string between = is_last ? ", "
-                                      : text(",", std::string(static_cast<std::size_t>(shape.rank() - axis - 1), '\n'),
-                                             std::string(static_cast<std::size_t>(axis) + 1, ' '));
+  const std::string_view comma = separator.substr(0, separator.find(' '));
+  const std::string between = is_last
+                                  ? std::string(separator)
+                                  : text(comma, std::string(static_cast<std::size_t>(shape.rank() - axis - 1), '\n'),
+                                         std::string(static_cast<std::size_t>(axis) + 1, ' '));
   const std::int64_t length = shape[axis];
   const bool is_cut = shape.count() >= summarised_from && length > 2 * at_the_edges;
   std::string words = "[";
@@ -45,7 +47,7 @@ std::string axis_words(const TensorShape& shape, int axis, std::size_t first,
       i = length - at_the_edges - 1;
       continue;
     }
-    words += axis_words(shape, axis + 1, first + static_cast<std::size_t>(i) * shape.inside(axis), element);
+    words += axis_words(shape, axis + 1, first + static_cast<std::size_t>(i) * shape.inside(axis), element, separator);
   }
   return words + "]";
 }
@@ -55,8 +57,28 @@ std::string axis_words(const TensorShape& shape, int axis, std::size_t first,
 std::string float_words(float value) { return shortest(value); }
 std::string float_words(double value) { return shortest(value); }
 
-std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element) {
-  return shape.count() == 0 ? "[]" : axis_words(shape, 0, 0, element);
+std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element,
+                        std::string_view separator) {
+  return shape.count() == 0 ? "[]" : axis_words(shape, 0, 0, element, separator);
+}
+
+std::string numpy_name(DataType type) {
+  if (type == DataType::boolean) return "bool";
+  const std::string name(to_string(type));
+  const std::string_view kind = name.starts_with("bf")  ? "bfloat"
+                                : name.starts_with('f') ? "float"
+                                : name.starts_with('i') ? "int"
+                                : name.starts_with('u') ? "uint"
+                                                        : "complex";
+  return text(kind, name.substr(name.find_first_of("0123456789")));
+}
+
+// Begins an array of several lines on a line of its own, so that its columns are aligned.
+std::string tensor_words(const TensorShape& shape, DataType type,
+                         const std::function<std::string(std::size_t)>& element) {
+  const std::string values = shape.rank() == 0 ? element(0) : array_words(shape, element, " ");
+  return text("tf.Tensor(", values.find('\n') == std::string::npos ? "" : "\n", values, ", shape=", shape.to_string(),
+              ", dtype=", numpy_name(type), ')');
 }
 
 }  // namespace lockstep::detail

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "collectives/types.hpp"
@@ -41,6 +42,12 @@ std::string element_words(const T& value) {
 
 // Returns an array in brackets by axis. Of more than 1000 elements it shows the first three and last three along each
 // axis.
-std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element);
+std::string array_words(const TensorShape& shape, const std::function<std::string(std::size_t)>& element,
+                        std::string_view separator = ", ");
+// Returns NumPy's name of the type, such as "float32" for f32.
+std::string numpy_name(DataType type);
+// Returns TensorFlow's text of a tensor: "tf.Tensor([1. 2.], shape=(2,), dtype=float32)".
+std::string tensor_words(const TensorShape& shape, DataType type,
+                         const std::function<std::string(std::size_t)>& element);
 
 }  // namespace lockstep::detail

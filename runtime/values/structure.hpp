@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles values in structures: tuples, pairs, arrays, maps, lists, nested in any way, and a program's own structs.
+// Handles values in structures: tuples, pairs, arrays, maps, lists, optionals, nested in any way, and a program's own
+// structs.
 // Everything else is a leaf: a number, a tensor, a vector of numbers. It takes a replica's part out of a structure,
 // and unites the replicas' structures. Pure.
 #pragma once
@@ -7,11 +8,14 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
+#include <optional>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "runtime/values/arithmetic.hpp"
 #include "runtime/values/per_replica.hpp"
 #include "runtime/values/tensor.hpp"
 
@@ -25,15 +29,10 @@ struct Fields;
 
 namespace detail {
 
-// Is an element type of collectives, or bool.
-template <class T>
-concept Number = std::is_arithmetic_v<T> || std::is_same_v<T, f16> || std::is_same_v<T, bf16> || ComplexOf<T, float> ||
-    ComplexOf<T, double>;
-
 // Tells which kind of structure a type is.
 template <class T>
 struct StructureTraits {
-  static constexpr bool is_tuple = false, is_list = false, is_map = false, is_own = false;
+  static constexpr bool is_tuple = false, is_list = false, is_map = false, is_optional = false, is_own = false;
 };
 template <class... E>
 struct StructureTraits<std::tuple<E...>> : StructureTraits<void> {
@@ -55,20 +54,28 @@ template <class K, class V>
 struct StructureTraits<std::map<K, V>> : StructureTraits<void> {
   static constexpr bool is_map = true;
 };
+template <class E>
+struct StructureTraits<std::optional<E>> : StructureTraits<void> {
+  static constexpr bool is_optional = true;
+};
 template <class T>
 struct StructureTraits<PerReplica<T>> : StructureTraits<void> {
   static constexpr bool is_own = true;
 };
 template <class T>
 struct StructureTraits<Mirrored<T>> : StructureTraits<PerReplica<T>> {};
+template <class P>
+struct StructureTraits<PerReplicaPointer<P>> : StructureTraits<PerReplica<P>> {};
 
-// Hold for the kinds of structures: tuples and pairs, lists, and maps.
+// Hold for the kinds of structures: tuples and pairs, lists, maps, and optionals.
 template <class T>
 concept TupleLike = StructureTraits<std::remove_cvref_t<T>>::is_tuple;
 template <class T>
 concept ListLike = StructureTraits<std::remove_cvref_t<T>>::is_list;
 template <class T>
 concept MapLike = StructureTraits<std::remove_cvref_t<T>>::is_map;
+template <class T>
+concept OptionalLike = StructureTraits<std::remove_cvref_t<T>>::is_optional;
 template <class T>
 concept IsPerReplica = StructureTraits<std::remove_cvref_t<T>>::is_own;  // Is a PerReplica or a Mirrored.
 // Holds for a struct with a specialisation of Fields.
@@ -78,7 +85,24 @@ concept HasFields = requires(std::remove_reference_t<T>& value) {
 };
 // Holds for every structure, and for no leaf.
 template <class T>
-concept Structure = TupleLike<T> || ListLike<T> || MapLike<T> || HasFields<T>;
+concept Structure = TupleLike<T> || ListLike<T> || MapLike<T> || OptionalLike<T> || HasFields<T>;
+
+// Tells whether a struct can have fields of other types: it is a template, and its arguments are the types of its
+// fields, in order.
+template <class S>
+struct FieldTypes {
+  static constexpr bool can_change = false;
+};
+template <template <class...> class S, class... F>
+requires HasFields<S<F...>> &&
+    std::is_same_v<decltype(Fields<S<F...>>::of(std::declval<S<F...>&>())), std::tuple<F&...>>
+struct FieldTypes<S<F...>> {
+  static constexpr bool can_change = true;
+  template <class... G>
+  using With = S<G...>;
+};
+template <class S>
+concept HasChangeableFields = FieldTypes<S>::can_change;
 
 // Calls `function` with every leaf, in order.
 template <class S, class F>
@@ -92,9 +116,32 @@ void for_each_leaf(S& structure, F&& function) {
     for (auto& each : structure) for_each_leaf(each, function);
   } else if constexpr (MapLike<S>) {
     for (auto& [key, each] : structure) for_each_leaf(each, function);
+  } else if constexpr (OptionalLike<S>) {
+    if (structure) for_each_leaf(*structure, function);
   } else {
     function(structure);
   }
+}
+
+template <class S, class F>
+constexpr bool all_leaves(F holds);
+template <class S, class F, std::size_t... i>
+constexpr bool all_leaves_of_fields(F holds, std::index_sequence<i...> /*fields*/) {
+  return (all_leaves<std::remove_cvref_t<std::tuple_element_t<i, S>>>(holds) && ...);
+}
+// True if `holds.template operator()<Leaf>()` is true for the types of all leaves.
+template <class S, class F>
+constexpr bool all_leaves(F holds) {
+  if constexpr (HasFields<S>)
+    return all_leaves<std::remove_cvref_t<decltype(Fields<S>::of(std::declval<S&>()))>>(holds);
+  else if constexpr (TupleLike<S>)
+    return all_leaves_of_fields<S>(holds, std::make_index_sequence<std::tuple_size_v<S>>());
+  else if constexpr (MapLike<S>)
+    return all_leaves<typename S::mapped_type>(holds);
+  else if constexpr (ListLike<S> || OptionalLike<S>)
+    return all_leaves<typename S::value_type>(holds);
+  else
+    return holds.template operator()<S>();
 }
 
 // Gives the type that a replica sees: T for PerReplica<T>, and the same structure with T inside for a structure of it.
@@ -111,8 +158,21 @@ struct PartOf<PerReplica<T>> {
 };
 template <class T>
 struct PartOf<Mirrored<T>> : PartOf<PerReplica<T>> {};
+template <class P>
+struct PartOf<PerReplicaPointer<P>> : PartOf<PerReplica<P>> {};
 template <class T>
 struct PartOf<PerWorker<T>> : PartOf<PerReplica<T>> {};
+template <class E>
+struct PartOf<std::optional<E>> {
+  using Type = std::optional<typename PartOf<E>::Type>;
+  static constexpr bool differs = PartOf<E>::differs;
+};
+template <template <class...> class S, class... F>
+requires HasChangeableFields<S<F...>>
+struct PartOf<S<F...>> {
+  using Type = S<typename PartOf<F>::Type...>;
+  static constexpr bool differs = (PartOf<F>::differs || ...);
+};
 template <class... E>
 struct PartOf<std::tuple<E...>> {
   using Type = std::tuple<typename PartOf<E>::Type...>;
@@ -155,6 +215,11 @@ typename PartOf<S>::Type take_part(const S& structure, int local) {
     return structure.value();
   } else if constexpr (!PartOf<S>::differs) {
     return structure;
+  } else if constexpr (HasFields<S>) {
+    return std::apply([&](const auto&... each) { return ReplicaValue{take_part(each, local)...}; },
+                      Fields<S>::of(structure));
+  } else if constexpr (OptionalLike<S>) {
+    return structure ? ReplicaValue(take_part(*structure, local)) : ReplicaValue();
   } else if constexpr (TupleLike<S>) {
     return std::apply([&](const auto&... each) { return ReplicaValue(take_part(each, local)...); }, structure);
   } else if constexpr (MapLike<S>) {
@@ -194,6 +259,10 @@ void for_each_number_of_parts(const S& structure, F&& function) {
     function(structure.size());
   } else if constexpr (!PartOf<S>::differs || is_per_worker<S>) {
     return;
+  } else if constexpr (HasFields<S>) {
+    std::apply([&](const auto&... each) { (for_each_number_of_parts(each, function), ...); }, Fields<S>::of(structure));
+  } else if constexpr (OptionalLike<S>) {
+    if (structure) for_each_number_of_parts(*structure, function);
   } else if constexpr (TupleLike<S>) {
     std::apply([&](const auto&... each) { (for_each_number_of_parts(each, function), ...); }, structure);
   } else if constexpr (MapLike<S>) {
@@ -279,6 +348,42 @@ auto regroup_map(std::deque<T>& all) {
   return whole;
 }
 
+// Regroups optionals. Throws Error usage if some are empty.
+template <class T>
+auto regroup_optional(std::deque<T>& all) {
+  std::deque<typename T::value_type> values;
+  for (T& each : all) {
+    if (each) values.push_back(std::move(*each));
+  }
+  std::optional<decltype(regroup(std::move(values)))> whole;
+  if (!values.empty() && values.size() != all.size())
+    refuse_regrouping(text("an empty optional in ", all.size() - values.size(), " of ", all.size(), " replicas"));
+  if (!values.empty()) whole.emplace(regroup(std::move(values)));
+  return whole;
+}
+
+// Regroups structs into one whose fields have other types.
+template <class T>
+auto regroup_fields(std::deque<T>& all) {
+  const auto field = [&]<std::size_t i>(std::integral_constant<std::size_t, i> /*its number*/) {
+    using Tied = decltype(Fields<T>::of(all.front()));
+    std::deque<std::remove_cvref_t<std::tuple_element_t<i, Tied>>> fields;
+    for (T& each : all) fields.push_back(std::move(std::get<i>(Fields<T>::of(each))));
+    return regroup(std::move(fields));
+  };
+  return [&]<std::size_t... i>(std::index_sequence<i...> /*fields*/) {
+    using Whole = typename FieldTypes<T>::template With<decltype(field(std::integral_constant<std::size_t, i>()))...>;
+    return Whole{field(std::integral_constant<std::size_t, i>())...};
+  }
+  (std::make_index_sequence<std::tuple_size_v<decltype(Fields<T>::of(all.front()))>>());
+}
+
+// True for pointers that several replicas can have.
+template <class T>
+inline constexpr bool is_shareable_pointer = std::is_pointer_v<T>;
+template <class T>
+inline constexpr bool is_shareable_pointer<std::shared_ptr<T>> = true;
+
 // Unites the replicas' structures into one of the same form with PerReplica leaves. An empty type, as std::monostate,
 // and a shared object stay themselves. Throws Error usage if the structures differ.
 template <class T>
@@ -294,6 +399,12 @@ auto regroup(std::deque<T> all) {
     return regroup_list(all);
   } else if constexpr (MapLike<T>) {
     return regroup_map(all);
+  } else if constexpr (OptionalLike<T>) {
+    return regroup_optional(all);
+  } else if constexpr (HasChangeableFields<T>) {
+    return regroup_fields(all);
+  } else if constexpr (is_shareable_pointer<T>) {
+    return PerReplicaPointer<T>(std::move(all));
   } else if constexpr (std::is_empty_v<T>) {
     return T(std::move(all.front()));
   } else {

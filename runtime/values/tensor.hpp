@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds elements with a shape, as a value that replicas compute with, reduce and gather. A scalar is a tensor too.
-// Collectives take it like any range. It offers no arithmetic. Pure.
+// Collectives take it like any range. runtime/values/tensor_arithmetic.hpp calculates with it. Pure.
 #pragma once
 
 #include <cstdint>
@@ -62,6 +62,38 @@ class Elements {
 
 }  // namespace detail
 
+template <class T>
+class Tensor;
+
+// Refers to a tensor, or to rows of one, without a copy. Collectives take it like any range. The tensor must outlive
+// it, and must keep its memory: an assignment of a tensor of another size ends the reference. T is const for reading.
+template <class T>
+class TensorSpan {
+ public:
+  using value_type = std::remove_const_t<T>;
+
+  // Refers to memory that holds a tensor of the shape.
+  TensorSpan(TensorShape shape, T* data) : shape_(std::move(shape)), data_(data) {}
+  const TensorShape& shape() const { return shape_; }
+  std::size_t size() const { return shape_.count(); }
+  T* data() const { return data_; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size(); }
+  std::span<T> span() const { return {data_, size()}; }
+  T& operator[](std::size_t i) const { return data_[i]; }
+  // Returns some of these rows.
+  TensorSpan rows(std::int64_t first, std::int64_t number) const {
+    TensorShape part = shape_.rows(first, number);
+    return {std::move(part), size() == 0 ? data_ : data_ + static_cast<std::size_t>(first) * shape_.inside(0)};
+  }
+  // Returns a tensor of its own.
+  Tensor<value_type> copy() const { return Tensor<value_type>(shape_, std::span<const value_type>(data_, size())); }
+
+ private:
+  TensorShape shape_;
+  T* data_;
+};
+
 // Owns its elements, in row-major order. A default-constructed tensor is a scalar 0.
 template <class T>
 class Tensor {
@@ -97,6 +129,15 @@ class Tensor {
   // Return the element at a position in memory. The last axis varies fastest.
   T& operator[](std::size_t i) { return values_.data()[i]; }
   const T& operator[](std::size_t i) const { return values_.data()[i]; }
+  // Return `number` rows from row `first` on, without a copy. Throw Error usage for rows that are not there.
+  TensorSpan<T> rows(std::int64_t first, std::int64_t number) & {
+    return TensorSpan<T>(shape_, data()).rows(first, number);
+  }
+  TensorSpan<const T> rows(std::int64_t first, std::int64_t number) const& {
+    return TensorSpan<const T>(shape_, data()).rows(first, number);
+  }
+  // Is deleted, because the rows would refer to a tensor that is gone.
+  void rows(std::int64_t first, std::int64_t number) && = delete;
   // Returns the only element. Throws Error usage for another number of elements.
   T item() const {
     if (size() != 1)
@@ -126,15 +167,26 @@ Tensor<T> row(std::initializer_list<T> values) {
   return Tensor<T>({static_cast<std::int64_t>(values.size())}, values);
 }
 
-// Returns the text that Python prints: "1.0" for a scalar, "[1., 2.]".
+// Returns the tensor with another element type. Each element is converted as by static_cast.
+template <class To, class From>
+Tensor<To> cast(const Tensor<From>& tensor) {
+  Tensor<To> result(tensor.shape());
+  for (std::size_t i = 0; i < tensor.size(); ++i) result[i] = static_cast<To>(tensor[i]);
+  return result;
+}
+
+// Returns the text of the elements alone, as NumPy prints them: "1.0" for a scalar, "[1., 2.]".
 template <class T>
 std::string to_string(const Tensor<T>& tensor) {
   if (tensor.shape().rank() == 0) return detail::scalar_words(tensor[0]);
   return detail::array_words(tensor.shape(), [&](std::size_t i) { return detail::element_words(tensor[i]); });
 }
+// Prints TensorFlow's text: "tf.Tensor(0.2875447, shape=(), dtype=float32)".
 template <class T>
 std::ostream& operator<<(std::ostream& out, const Tensor<T>& tensor) {
-  return out << to_string(tensor);
+  return out << detail::tensor_words(tensor.shape(), data_type_of<T>, [&](std::size_t i) {
+           return tensor.shape().rank() == 0 ? detail::scalar_words(tensor[i]) : detail::element_words(tensor[i]);
+         });
 }
 
 // Concatenates tensors along an axis. Their other lengths must be equal. Throws Error usage for no tensors.

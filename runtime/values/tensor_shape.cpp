@@ -44,6 +44,14 @@ TensorShape TensorShape::without(int axis) const {
   return TensorShape(std::move(lengths));
 }
 
+TensorShape TensorShape::rows(std::int64_t first, std::int64_t number) const {
+  const std::int64_t all = (*this)[0];
+  if (first < 0 || number < 0 || first > all || number > all - first)
+    throw Error(Code::usage, text("rows(", first, ", ", number, ") of the shape ", to_string()),
+                text("give a first row and a number of rows within the ", all, " of the first axis"));
+  return with(0, number);
+}
+
 std::size_t TensorShape::inside(int axis) const {
   std::size_t product = 1;
   for (int i = find(axis) + 1; i < rank(); ++i) product *= static_cast<std::size_t>((*this)[i]);

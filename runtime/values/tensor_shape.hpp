@@ -43,6 +43,8 @@ class TensorShape {
   // Return the shape with another length of an axis, and without an axis.
   TensorShape with(int axis, std::int64_t length) const;
   TensorShape without(int axis) const;
+  // Returns the shape of `number` rows from row `first` on. Throws Error usage for rows that are not there.
+  TensorShape rows(std::int64_t first, std::int64_t number) const;
   // Return the number of elements in the axes after this one, and in the axes before it.
   std::size_t inside(int axis) const;
   std::size_t outside(int axis) const;

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Calls that must not compile, each with the sentence that its author must read; and one that must."""
-import concurrent.futures
 import os
-import subprocess
 import sys
-import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
+import snippets  # noqa: E402
 
 given = cases.arguments(__doc__, "source", "compiler")
 
@@ -49,36 +47,16 @@ REFUSED = {
 }
 
 
-FLAGS = ["-std=c++20", "-I", given.source]
-
-
-def compile_line(headers, line):
-    flags = [*FLAGS, "-fsyntax-only", "-include", headers, "-x", "c++", "-"]
-    run = subprocess.run([given.compiler, *flags], input=PROGRAM.format(line=line), capture_output=True, text=True, check=False)
-    return run.returncode, run.stderr
-
-
 class Compile(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        """Compiles the headers once. A compiler that does not take the result reads the headers themselves."""
-        folder = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(folder.cleanup)
-        cls.headers = os.path.join(folder.name, "headers.hpp")
-        with open(cls.headers, "w", encoding="utf-8") as file:
-            file.write(HEADERS)
-        subprocess.run([given.compiler, *FLAGS, "-x", "c++-header", cls.headers, "-o", cls.headers + ".gch"], check=True)
+        cls.snippets = snippets.Snippets(cls, given.compiler, ["-I", given.source], HEADERS, PROGRAM)
 
     def test_wrong_arguments_are_refused_with_a_sentence(self):
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as workers:
-            outcomes = list(workers.map(lambda refused: compile_line(self.headers, refused[0]), REFUSED.values()))
-        for (name, (_, sentence)), (code, text) in zip(REFUSED.items(), outcomes):
-            with self.subTest(name):
-                self.assertNotEqual(code, 0, f"{name} was accepted")
-                self.assertIn(sentence, " ".join(text.split()))
+        self.snippets.check_refused(self, REFUSED)
 
     def test_right_arguments_are_accepted(self):
-        code, text = compile_line(self.headers, "std::vector<Point> v; world.all_reduce(v, lockstep::ordered([](Point a, Point) { return a; }));"
+        code, text = self.snippets.compile_line("std::vector<Point> v; world.all_reduce(v, lockstep::ordered([](Point a, Point) { return a; }));"
                                   "const std::vector<int> a; std::vector<int> b; world.all_reduce(a, b, lockstep::bit_xor);"
                                   "int c[3] = {}; std::array<std::complex<double>, 2> d; world.broadcast(c, 0); world.all_reduce(d, lockstep::prod);")
         self.assertEqual(code, 0, text)

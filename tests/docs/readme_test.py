@@ -77,8 +77,8 @@ class Documents(unittest.TestCase):
 
     def test_the_custom_loop_prints_the_guides_losses(self):
         got, out, err = cases.run([os.path.join(given.build, "examples", "custom_loop")])
-        guide = (0.29786447, 0.29653987, 0.29522538, 0.29392087, 0.29262626)
-        self.assertEqual((got, out, err), (0, "".join(f"loss {loss:.6f}\n" for loss in guide), ""))
+        guide = ("0.29786447", "0.29653987", "0.29522538", "0.29392087", "0.29262626")
+        self.assertEqual((got, out, err), (0, "".join(f"tf.Tensor({loss}, shape=(), dtype=float32)\n" for loss in guide), ""))
 
     def test_the_rod_has_one_conductivity_however_many_replicas_look_for_it(self):
         program = os.path.join(given.build, "examples", "heat")

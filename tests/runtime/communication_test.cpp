@@ -4,13 +4,18 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
+#include "tests/runtime/ring_sums.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep {
@@ -65,7 +70,7 @@ TEST(Ways, FollowFromDevicesAndOptions) {
       {Implementation::automatic, gpus, false, Order::reproducible, CommunicationBackend::own, true,
        "there is no NCCL to use"},
       {Implementation::automatic, both, true, Order::fast, CommunicationBackend::one_device, true,
-       "on 1 GPUs and on 1 processors"},
+       "on 1 GPUs and on 1 processors, so values go to the first replica"},
       {Implementation::nccl, cpus, true, Order::fast, CommunicationBackend::own, false,
        "Enabled NCCL communication but no GPUs detected"},
       {Implementation::nccl, gpus, true, Order::fast, CommunicationBackend::nccl, true, "all replicas are on GPUs"},
@@ -116,10 +121,10 @@ TEST(Packs, AreOfSoManyBytesWithTheLastValuesFirst) {
   options.cross_device_ops = ops;
   options.communication.bytes_per_pack = 40;
   MirroredStrategy strategy(2, options);
-  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> values;
+  std::vector<std::pair<PerReplica<Tensor<float>>, Destinations>> values;
   for (const std::int64_t size : {1, 2, 3, 4, 5, 6}) {
     const Tensor<float> mine(TensorShape{size}, 1.F);
-    values.emplace_back(PerReplica<Tensor<float>>{mine, mine}, CrossDeviceOps::DeviceList{});
+    values.emplace_back(PerReplica<Tensor<float>>{mine, mine}, Destinations());
   }
   const auto all = strategy.extended().batch_reduce_to("SUM", values);
   EXPECT_EQ(ops->packs, (std::vector<std::size_t>{24 + 20, 16 + 12 + 8 + 4})) << "6 and 5 floats, and the others";
@@ -166,7 +171,7 @@ TEST(Timeouts, OfOneCallNameTheMissingReplicas) {
   const std::string words = late(strategy, {.timeout = milliseconds(200)});
   EXPECT_NE(words.find("E014"), std::string::npos) << words;
   EXPECT_NE(words.find("the program has set this call's limit"), std::string::npos) << words;
-  EXPECT_NE(words.find("rank 1"), std::string::npos) << words;
+  EXPECT_NE(words.find("replica 1"), std::string::npos) << words;
   // The next call has the strategy's again.
   const auto sums = strategy.run([](ReplicaContext& context) {
     if (context.local_id() == 1) std::this_thread::sleep_for(milliseconds(400));
@@ -179,7 +184,7 @@ TEST(Timeouts, OfTheStrategyAreForAllCalls) {
   StrategyOptions options = quick();
   options.communication.timeout = milliseconds(200);
   MirroredStrategy strategy(2, options);
-  EXPECT_NE(late(strategy, {}).find("rank 1"), std::string::npos);
+  EXPECT_NE(late(strategy, {}).find("replica 1"), std::string::npos);
   const auto sums = strategy.run([](ReplicaContext& context) {
     if (context.local_id() == 1) std::this_thread::sleep_for(milliseconds(400));
     std::vector<int> value{1};
@@ -222,6 +227,52 @@ TEST(Explanations, NameTheImplementationAndItsReason) {
   explained(Implementation::nccl, Order::reproducible);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_NE(lines[0].find("Enabled NCCL communication but no GPUs detected"), std::string::npos) << lines[0];
+}
+
+// A row of the table wins over the node's memory. Strategies of threads read it, and it is the same in every run.
+TEST(Explanations, FollowTheTableOfMeasurements) {
+  const std::string path = text(testing::TempDir(), "choices.", ::getpid());
+  std::ofstream(path) << "all_reduce 2-8 1 0-1K tree 0 measured once\n";
+  ::setenv("LOCKSTEP_TABLE", path.c_str(), 1);
+  MirroredStrategy strategy(3, quick());
+  MirroredStrategy again(3, quick());
+  std::ofstream(path) << "for 0123456789abcdef\nall_reduce 2-8 1 0-1K tree 0 measured elsewhere\n";
+  StrategyOptions options = quick();
+  std::vector<std::string> lines;
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const MirroredStrategy foreign(3, options);
+  ::unsetenv("LOCKSTEP_TABLE");
+  std::filesystem::remove(path);
+  const std::string before = strategy.explain();
+  EXPECT_NE(before.find(text("all_reduce of 4 B: tree, line 1 of ", path, ": measured once")), std::string::npos)
+      << before;
+  EXPECT_NE(before.find("all_reduce of 64 KiB: node, the members share"), std::string::npos) << before;
+  EXPECT_EQ(again.explain(), before);
+  for (int i = 0; i < 50; ++i) strategy.reduce("SUM", PerReplica<float>{1, 2, 3});
+  EXPECT_EQ(strategy.explain(), before) << "runs do not change it";
+  EXPECT_NE(foreign.explain().find("all_reduce of 4 B: node"), std::string::npos) << foreign.explain();
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_NE(lines[0].find("a MirroredStrategy of threads does without a table"), std::string::npos) << lines[0];
+}
+
+TEST(Rings, AddInTheirOwnOrder) {
+  for (const int replicas : {3, 4}) {
+    const std::size_t count = 240;
+    const auto sums = [&](const StrategyOptions& options) {
+      MirroredStrategy strategy(replicas, options);
+      return strategy.run([&](ReplicaContext& context) {
+        std::vector<float> mine = test::ring_values(context.replica_id_in_sync_group(), count);
+        context.all_reduce(mine, sum);
+        return mine;
+      });
+    };
+    StrategyOptions options = quick();
+    EXPECT_NE(sums(options)[0], test::ring_sums(replicas, count)) << "the tree has other bits";
+    options.order = Order::fast;
+    options.communication.implementation = Implementation::ring;
+    const auto found = sums(options);
+    for (const auto& each : found.local()) EXPECT_EQ(each, test::ring_sums(replicas, count));
+  }
 }
 
 TEST(Explanations, SayThatACallCannotChoose) {

@@ -9,11 +9,13 @@
 #include "runtime/default_strategy.hpp"
 #include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::holds;
 using test::quick;
 using test::refusal;
 
@@ -23,16 +25,27 @@ StrategyOptions with(std::shared_ptr<CrossDeviceOps> ops) {
   return options;
 }
 
-// What is asked of it, and how often.
+// Counts its calls.
 class Counting : public CrossDeviceOps {
  public:
   std::string describe() const override { return "Counting"; }
   int reductions = 0;
+  int broadcasts = 0;
+  int gathers = 0;
 
  protected:
   void reduce_implementation(ReplicaGroup& group, ReduceOp op, const TensorViews& value) override {
     ++reductions;
     group.all_reduce(op, {value});
+  }
+  void broadcast_implementation(ReplicaGroup& group, const TensorView& value, const TensorViews& copies) override {
+    ++broadcasts;
+    CrossDeviceOps::broadcast_implementation(group, value, copies);
+  }
+  void gather_implementation(ReplicaGroup& group, const TensorViews& value, const std::vector<std::size_t>& counts,
+                             const TensorView& all) override {
+    ++gathers;
+    CrossDeviceOps::gather_implementation(group, value, counts, all);
   }
 };
 
@@ -51,11 +64,11 @@ TEST_P(EveryCrossDeviceOps, CombineEverybodysValues) {
     MirroredStrategy strategy(n, with(GetParam().second()));
     for (const auto& [op, factor] : {std::pair("SUM", n * (n + 1) / 2.0), std::pair("MEAN", (n + 1) / 2.0),
                                      std::pair("MAX", 1.0 * n), std::pair("MIN", 1.0)}) {
-      std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> values;
+      std::vector<std::pair<PerReplica<Tensor<float>>, Destinations>> values;
       for (const std::int64_t size : {7, 0, 100, 1, 1000}) {
         std::deque<Tensor<float>> parts;
         for (int i = 0; i < n; ++i) parts.push_back(value(i, size));
-        values.emplace_back(PerReplica(std::move(parts)), CrossDeviceOps::DeviceList{});
+        values.emplace_back(PerReplica(std::move(parts)), Destinations());
       }
       const auto results = strategy.extended().batch_reduce_to(op, values);
       ASSERT_EQ(results.size(), values.size());
@@ -135,6 +148,40 @@ TEST(CrossDeviceOps, OfOnesOwnAreCalled) {
   strategy.run([&] { v.assign_add(1.F); });
   EXPECT_EQ(own->reductions, 5);
   EXPECT_EQ(v.read().item(), 3);
+}
+
+TEST(CrossDeviceOps, OfOnesOwnBroadcastAndGather) {
+  const auto own = std::make_shared<Counting>();
+  MirroredStrategy strategy(2, with(own));
+  EXPECT_EQ(strategy.extended().broadcast_to(row({1.F, 2.F}), {"cpu:1"}).value(), row({1.F, 2.F}));
+  EXPECT_EQ(own->broadcasts, 1);
+  const PerReplica<Tensor<float>> parts{row({1.F}), row({2.F, 3.F})};
+  EXPECT_EQ(strategy.gather(parts, 0), row({1.F, 2.F, 3.F}));
+  EXPECT_EQ(own->gathers, 1);
+  const auto both = own->gather(strategy, parts, {}, 0);
+  EXPECT_EQ(both, (Mirrored<Tensor<float>>{row({1.F, 2.F, 3.F}), row({1.F, 2.F, 3.F})}));
+  EXPECT_EQ(own->gathers, 2);
+  EXPECT_EQ(own->broadcasts, 2);
+}
+
+TEST(CrossDeviceOps, GoToTheDevicesOfAVariableOrAValue) {
+  MirroredStrategy mirrored(2, quick());
+  CentralStorageStrategy central(2, quick());
+  const PerReplica<Tensor<float>> value{1.F, 2.F};
+  const auto copies_for_variable = [&](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    const Variable v(1.F);
+    return strategy.extended().reduce_to("SUM", value, v).size();
+  };
+  EXPECT_EQ(copies_for_variable(mirrored), 2);
+  EXPECT_EQ(copies_for_variable(central), 1) << "it is on the first device alone";
+  EXPECT_EQ(mirrored.extended().broadcast_to(Tensor<float>(5.F), value), (Mirrored<Tensor<float>>{5.F, 5.F}));
+  EXPECT_NE(refusal([&] { mirrored.extended().reduce_to("SUM", value, PerReplica<float>{1}); }, Code::usage)
+                .find("a PerReplica of 1 values in a strategy with 2 replicas"),
+            std::string::npos);
+  EXPECT_NE(refusal([&] { mirrored.extended().reduce_to("SUM", value, std::vector<std::string>()); }, Code::usage)
+                .find("destinations can not be empty"),
+            std::string::npos);
 }
 
 TEST(CrossDeviceOps, AccumulateOnADeviceOfOnesChoice) {
@@ -232,6 +279,9 @@ TEST(CrossDeviceOps, LogTheirImplementationOnce) {
   EXPECT_NE(lines(std::make_shared<ReductionToOneDevice>(), 2)
                 .find("Reduce to /job:localhost/replica:0/task:0/device:CPU:0 then broadcast to ("),
             std::string::npos);
+  EXPECT_EQ(lines(std::make_shared<ReductionToOneDevice>(), 1),
+            "Reduce to /job:localhost/replica:0/task:0/device:CPU:0 then broadcast to "
+            "('/job:localhost/replica:0/task:0/device:CPU:0',).");
 }
 
 TEST(ExtendedVerbs, SayWhereThingsAre) {
@@ -245,11 +295,6 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
   EXPECT_EQ(mirrored.extended().devices_of(v), mirrored.devices());
   EXPECT_TRUE(mirrored.extended().variable_created_in_scope(v));
   EXPECT_FALSE(central.extended().variable_created_in_scope(v));
-  {
-    const Scope beside = mirrored.extended().colocate_vars_with(v);
-    Variable slot(0.F);
-    EXPECT_EQ(mirrored.extended().devices_of(slot), mirrored.extended().devices_of(v));
-  }
   EXPECT_NE(refusal([&] { static_cast<void>(central.extended().colocate_vars_with(v)); }, Code::usage)
                 .find("colocate_vars_with of CentralStorageStrategy with 2 replicas with a variable of Mirrored"),
             std::string::npos);
@@ -261,12 +306,37 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
             (PerReplica<int>{0, 1}));
 }
 
+// What is kept beside a metric has a part for each replica, where other variables have one for all.
+TEST(ExtendedVerbs, KeepVariablesBesideOthers) {
+  CentralStorageStrategy strategy(2, quick());
+  Extended extended = strategy.extended();
+  const Scope scope = strategy.scope();
+  const Variable shared(0.F);
+  const Variable metric(0.F, {.name = "metric", .synchronization = Synchronization::on_read});
+  EXPECT_EQ(extended.devices_of(shared).size(), 1U);
+  EXPECT_EQ(extended.devices_of(metric), strategy.devices());
+  {
+    const auto beside = extended.colocate_vars_with(metric);
+    Variable slot(0.F);
+    EXPECT_EQ(extended.devices_of(slot), strategy.devices());
+    const Variable<float> made = strategy.run([] { return Variable(0.F); });
+    EXPECT_EQ(extended.devices_of(made), strategy.devices());
+    const auto within = extended.colocate_vars_with(shared);
+    EXPECT_EQ(extended.devices_of(Variable(0.F)).size(), 1U);
+    EXPECT_PRED2(holds, refusal([] { Variable(0.F, {.synchronization = Synchronization::on_read}); }, Code::usage),
+                 "needs a part in each replica");
+    strategy.run([&](ReplicaContext& context) { slot.assign(static_cast<float>(context.local_id())); });
+    EXPECT_EQ(slot.parts(), (std::vector<Tensor<float>>{0.F, 1.F}));
+  }
+  EXPECT_EQ(extended.devices_of(Variable(0.F)).size(), 1U);
+}
+
 TEST(ExtendedVerbs, UpdateNonSlotValues) {
   CentralStorageStrategy central(2, quick());
   MirroredStrategy mirrored(2, quick());
   std::vector<Variable<float>> all;
   int calls = 0;
-  const auto once = [&](const CrossDeviceOps::DeviceList& at) {
+  const auto once = [&](const Destinations& at) {
     calls = 0;
     const auto found = mirrored.extended().update_non_slot(
         at,

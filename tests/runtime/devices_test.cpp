@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include "runtime/strategy.hpp"
+#include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
@@ -84,7 +84,7 @@ TEST(Devices, ThatAStrategyCannotHaveAreRefused) {
 TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
   std::vector<std::string> lines;
   StrategyOptions options = quick();
-  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  options.log = Log(LogLevel::notice, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
   const MirroredStrategy one(1, options);
   const MirroredStrategy two(2, options);
   const CentralStorageStrategy central(1, options);
@@ -98,6 +98,9 @@ TEST(Devices, AreSaidOnceWhenTheStrategyIsMade) {
             std::string::npos)
       << lines[0];
   EXPECT_NE(lines[1].find("device:CPU:0', '/job:localhost/replica:0/task:0/device:CPU:1')"), std::string::npos);
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const MirroredStrategy silent(2, options);
+  EXPECT_EQ(lines.size(), 3U);
 }
 
 TEST(Devices, MatchPartialNames) {
@@ -116,6 +119,10 @@ TEST(Devices, OfOtherStrategiesAreNamed) {
   EXPECT_EQ(one.devices(), std::vector{whole});
   EXPECT_NE(one.explain().find(whole), std::string::npos);
   EXPECT_EQ(one.reduce("SUM", one.run([] { return 2; })), 2);
+  {
+    const Scope scope = one.scope();
+    EXPECT_EQ(one.extended().devices_of(Variable(1.F)), std::vector{whole});
+  }
   const CentralStorageStrategy central(std::vector{last}, quick());
   EXPECT_EQ(central.devices(), std::vector{whole});
   EXPECT_NE(refusal([] { OneDeviceStrategy("cpu:100000", quick()); }, Code::usage).find("there are cpu:0"),

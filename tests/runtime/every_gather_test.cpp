@@ -152,6 +152,20 @@ TEST_P(Gathers, TakeStructuresLeafByLeaf) {
   }
 }
 
+TEST_P(Gathers, TakeVectorsOfNumbers) {
+  const auto results = strategy->run([](ReplicaContext& context) {
+    const int id = context.replica_id_in_sync_group();
+    const std::vector<int> mine(static_cast<std::size_t>(id), id);
+    const auto [same, one] = context.all_gather(std::pair(mine, row({1.F})));
+    EXPECT_EQ(one.size(), static_cast<std::size_t>(context.num_replicas_in_sync()));
+    EXPECT_EQ(same, context.all_gather(mine));
+    return same;
+  });
+  std::vector<int> all;
+  for (int i = 0; i < size(); ++i) all.insert(all.end(), static_cast<std::size_t>(i), i);
+  for (const std::vector<int>& each : results.local()) EXPECT_EQ(each, all);
+}
+
 TEST_P(Gathers, InReplicasOfUnequalShapesAreRefused) {
   if (size() == 1) GTEST_SKIP() << lacks("two replicas, of which one may not fit");
   are_refused(

@@ -4,12 +4,15 @@
 #include "runtime/gradient_reducer.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
 
+#include "collectives/engine/status_reader.hpp"
+#include "runtime/cross_device_ops.hpp"
 #include "tests/runtime/gradients.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
@@ -69,6 +72,99 @@ TEST_P(GradientReducers, GiveTheBitsOfOneCallInAnyOrder) {
     EXPECT_EQ(reducer.buckets(local), plan_buckets(reducer.gradients(), seen, {.bytes = 4000, .first_bytes = 1000}));
 }
 
+// Counts the collectives that this process has begun.
+std::uint64_t begun_calls() {
+  std::uint64_t all = 0;
+  const auto process = status::read_process(::getpid());
+  for (const auto& each : process->communicators) all += each.started;
+  return all;
+}
+
+// Holds the types of two gradients, and the calls that counts need in a step of each replica.
+struct CarrierCase {
+  DataType first;
+  DataType second;
+  NamedOp op = sum;
+  std::uint64_t calls_of_counts = 0;
+};
+
+TEST_P(GradientReducers, AddCountsInTheCallOfTheLastBucket) {
+  constexpr std::int64_t large = 0x7edcba9876543210;
+  const CarrierCase cases[] = {{DataType::f32, DataType::f32},         {DataType::f32, DataType::f32, avg},
+                               {DataType::bf16, DataType::bf16},       {DataType::f32, DataType::bf16},
+                               {DataType::i8, DataType::i8},           {DataType::f64, DataType::f32, avg},
+                               {DataType::f32, DataType::f32, max, 1}, {DataType::i32, DataType::i32, avg, 1}};
+  for (const CarrierCase& now : cases) {
+    std::uint64_t calls[2] = {};
+    for (const bool has_counts : {false, true}) {
+      GradientReducer reducer(*strategy, {{"a", now.first, 4}, {"b", now.second, 0}, {"c", now.second, 3}},
+                              {.op = now.op, .counts = has_counts ? 3U : 0U});
+      for (int step = 0; step < 4; ++step) {
+        std::vector<std::vector<std::byte>> memory(static_cast<std::size_t>(strategy->num_local_replicas() * 2),
+                                                   std::vector<std::byte>(64));
+        const std::uint64_t before = begun_calls();
+        const auto sums = strategy->run([&](ReplicaContext& context) {
+          const std::int64_t me = context.replica_id_in_sync_group();
+          std::vector<std::int64_t> mine{10 + me, -large - me, step == 2 && me == size() - 1 ? 1 : 0};
+          const auto local = static_cast<std::size_t>(context.local_id());
+          GradientReducer::BackwardPass pass(reducer, context);
+          const auto ready = [&](int which, DataType type, std::size_t count) {
+            std::byte* const data = memory[2 * local + (which == 0 ? 0 : 1)].data();
+            switch (type) {
+              case DataType::f32:
+                return pass.ready(which, std::span(reinterpret_cast<float*>(data), count));
+              case DataType::f64:
+                return pass.ready(which, std::span(reinterpret_cast<double*>(data), count));
+              case DataType::bf16:
+                return pass.ready(which, std::span(reinterpret_cast<bf16*>(data), count));
+              case DataType::i8:
+                return pass.ready(which, std::span(reinterpret_cast<std::int8_t*>(data), count));
+              default:
+                return pass.ready(which, std::span(reinterpret_cast<std::int32_t*>(data), count));
+            }
+          };
+          ready(2, now.second, 3);
+          if (has_counts && step % 2 == 0) pass.add_counts(mine);
+          ready(1, now.second, 0);
+          ready(0, now.first, 4);
+          if (has_counts && step % 2 == 1) pass.add_counts(mine);
+          pass.finish();
+          return std::tuple(mine[0], mine[1], mine[2]);
+        });
+        if (step == 3) calls[has_counts ? 1 : 0] = begun_calls() - before;  // Steps before it vote and learn.
+        if (!has_counts) continue;
+        for (int local = 0; local < strategy->num_local_replicas(); ++local) {
+          EXPECT_EQ(std::get<0>(sums)[local], 10 * size() + sum_of_ids());
+          EXPECT_EQ(std::get<1>(sums)[local],
+                    static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(large) * static_cast<unsigned>(size()) -
+                                              static_cast<unsigned>(sum_of_ids())));
+          EXPECT_EQ(std::get<2>(sums)[local], step == 2 ? 1 : 0);
+        }
+      }
+    }
+    EXPECT_EQ(calls[1] - calls[0], now.calls_of_counts * static_cast<unsigned>(strategy->num_local_replicas()))
+        << to_string(now.first) << ' ' << to_string(now.second);
+  }
+}
+
+TEST_P(GradientReducers, AddCountsWithOperationsOfTheProgram) {
+  strategy.reset();
+  strategy = GetParam().with(std::make_shared<ReductionToOneDevice>());
+  GradientReducer reducer(*strategy, floats_of({3}), {.counts = 1});
+  for (int step = 0; step < 2; ++step) {
+    const auto sums = strategy->run([&](ReplicaContext& context) {
+      std::vector<float> gradient(3, 1.F);
+      std::int64_t examples = 5;
+      GradientReducer::BackwardPass pass(reducer, context);
+      pass.add_counts(std::span(&examples, 1));
+      pass.ready(0, std::span(gradient));
+      pass.finish();
+      return examples + static_cast<std::int64_t>(gradient[2]);
+    });
+    EXPECT_EQ(sums[0], 6 * size());
+  }
+}
+
 TEST_P(GradientReducers, RefuseWrongSteps) {
   const auto gradients = floats_of({2, 3});
   const auto said = [&](const std::function<void(GradientReducer::BackwardPass&)>& pass) {
@@ -82,7 +178,6 @@ TEST_P(GradientReducers, RefuseWrongSteps) {
           });
         },
         Code::replica_failed);
-    restore();
     return words;
   };
   const auto has = [](const std::string& words, std::string_view part) { EXPECT_TRUE(holds(words, part)) << words; };
@@ -112,10 +207,25 @@ TEST_P(GradientReducers, RefuseWrongSteps) {
         step.ready(2, std::span(gradient));
       }),
       "gradient 2 is ready, but there are 2");
+  has(said([](auto& step) {
+        std::int64_t count = 1;
+        step.add_counts(std::span(&count, 1));
+      }),
+      "a step adds 1 counts, and its reducer was made for 0");
+  GradientReducer counting(*strategy, gradients, {.counts = 2});
+  const auto forget = [&] {
+    strategy->run([&](ReplicaContext& context) {
+      std::vector<float> data(5);
+      GradientReducer::BackwardPass step(counting, context);
+      step.ready(1, std::span(data).first(3));
+      step.ready(0, std::span(data).last(2));
+      step.finish();
+    });
+  };
+  has(refusal(forget, Code::replica_failed), "a step ends without its 2 counts");
 }
 
 TEST_P(GradientReducers, WorkAgainAfterAFailure) {
-  if (!is_in_one_process()) return;  // others make a new strategy after a failure
   GradientReducer reducer(*strategy, floats_of({2, 3}), {.first_bytes = 1});
   int first_one = 0;
   const auto pass = [&](bool fails) {
@@ -124,7 +234,8 @@ TEST_P(GradientReducers, WorkAgainAfterAFailure) {
       Tensor<float> second(TensorShape{3}, 2.F);
       GradientReducer::BackwardPass step(reducer, context);
       first_one == 0 ? step.ready(0, first) : step.ready(1, second);
-      if (fails && context.local_id() == context.num_replicas_in_sync() - 1) throw std::runtime_error("once");
+      if (fails && context.replica_id_in_sync_group() == context.num_replicas_in_sync() - 1)
+        throw std::runtime_error("once");
       first_one == 0 ? step.ready(1, second) : step.ready(0, first);
       step.finish();
       return first[1] + second[2];

@@ -18,7 +18,7 @@ class MadeVariables : public EveryLayout {
  protected:
   const float n = static_cast<float>(size());
 
-  bool is_central() const { return strategy->variable_placement() == Strategy::VariablePlacement::central; }
+  bool is_central() const { return strategy->variable_layout({}).is_shared; }
   template <class... A>
   Variable<float> in_scope(A... a) {
     const Scope scope = strategy->scope();
@@ -84,7 +84,6 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
       EXPECT_PRED2(holds, words,
                    text("is named '", names.first, "' in the first replica of this process and '", names.second, '\''));
     }
-    restore();
   }
   is_one(strategy->run([] { return named("foo"); }), "foo");
 }
@@ -164,7 +163,7 @@ TEST_P(MadeVariables, HaveTheirOptions) {
   EXPECT_EQ(counted.shape(), counted.parts()[0].shape());
   EXPECT_EQ(counted.aggregation(), Aggregation::sum);
   EXPECT_NE(counted.to_string().find("shape=(2,) dtype=float32"), std::string::npos) << counted.to_string();
-  const bool is_plain = strategy->variable_placement() == Strategy::VariablePlacement::plain;
+  const bool is_plain = strategy->variable_layout({}).is_plain();
   EXPECT_EQ(counted.synchronization(), is_plain ? Synchronization::on_write : Synchronization::on_read);
   const Variable<float> baz = in_scope(
       1.F,

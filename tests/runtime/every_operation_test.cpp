@@ -64,8 +64,8 @@ TEST_P(Operations, GoLevelByLevel) {
   // Each replica but one of this process once up, once down; of this process one value, whatever its replicas.
   EXPECT_EQ(within, size() == 1 ? 0U : static_cast<unsigned>(local - 1) * 2 * 400);
   EXPECT_EQ(beyond, is_in_one_process() ? 0U : 2 * 400U);
-  std::vector<std::pair<PerReplica<Tensor<float>>, CrossDeviceOps::DeviceList>> many;
-  for (const std::int64_t count : {5, 0, 33, 1}) many.emplace_back(values(count), CrossDeviceOps::DeviceList{});
+  std::vector<std::pair<PerReplica<Tensor<float>>, Destinations>> many;
+  for (const std::int64_t count : {5, 0, 33, 1}) many.emplace_back(values(count), Destinations());
   const auto means = strategy->extended().batch_reduce_to("MEAN", many);
   ASSERT_EQ(means.size(), 4U);
   for (std::size_t i = 0; i < means.size(); ++i)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values of all replicas combined, under every strategy and layout: means, slices, and structures of both; reduced by
 // the replicas, by the strategy, and by the verbs of extended(); and structures told by replica.
+#include <complex>
+
+#include "runtime/any_tensor.hpp"
 #include "runtime/extended.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
@@ -87,6 +90,96 @@ TEST_P(Combined, NumbersThatAreAllAlikeAreSummedAndAveraged) {
   for (int i = 0; i < strategy->num_local_replicas(); ++i)
     EXPECT_EQ(select_replica(i, all),
               std::tuple(size(), 1.0, std::tuple(1.0 * size(), 2.0 * size()), std::tuple(1.0, 2.0)));
+}
+
+TEST_P(Combined, ReductionsReturnTheirData) {
+  const auto all = strategy->run([&](ReplicaContext& context) {
+    std::vector<float> mine{1.F, 2.F};
+    std::vector<float>& same = context.all_reduce(mine, sum);
+    EXPECT_EQ(&same, &mine);
+    const auto [a, b] = context.all_reduce(std::pair(1.0, row({2, 3})), "sum");
+    EXPECT_EQ(context.all_reduce(f16(1.F), "MAX"), f16(1.F));
+    EXPECT_EQ(context.all_reduce(std::optional(2.0), NamedOp("MEAN")), 2.0);
+    EXPECT_EQ(dense(context.all_reduce(slices({1}, {0}, 5), "SUM")), one_row(5, 0, n));
+    std::complex<float> turned(0, 1);
+    context.all_reduce(std::span(&turned, 1), "PROD");
+    EXPECT_EQ(turned.imag() * turned.real(), 0);
+    return std::tuple(context.all_reduce(std::vector{1.F}, "SUM")[0], same, a, b);
+  });
+  for (int i = 0; i < strategy->num_local_replicas(); ++i) {
+    EXPECT_EQ(select_replica(i, all),
+              std::tuple(n, std::vector({n, 2 * n}), 1.0 * size(), row({2 * size(), 3 * size()})));
+  }
+  const std::string words = refusal(
+      [&] {
+        strategy->run([](ReplicaContext& context) {
+          std::vector<std::complex<float>> pairs(2);
+          context.all_reduce(pairs, "MAX");
+        });
+      },
+      {Code::usage, Code::replica_failed, Code::peer_failed});
+  EXPECT_PRED2(holds, words, "no max");
+  EXPECT_EQ(strategy->run([](ReplicaContext& context) { return context.all_reduce(1, sum); })[0], size());
+}
+
+TEST_P(Combined, TensorsWhoseTypeIsKnownAtRunTimeAreToo) {
+  const auto all = strategy->run([&](ReplicaContext& context) {
+    const int id = context.replica_id_in_sync_group();
+    AnyTensor number = Tensor<float>({2, 1}, {1.F, 2.F});
+    const AnyTensor before = number.copy_at(number.location());
+    std::vector<AnyTensor> both{number, Tensor<std::int64_t>(std::int64_t{id})};
+    context.all_reduce(both, sum);
+    EXPECT_EQ(number.to<float>(), Tensor<float>({2, 1}, {n, 2 * n}));  // which shares the memory
+    AnyTensor flags = row({id == 0, false});
+    context.broadcast(flags, 0);
+    EXPECT_EQ(flags.to<bool>(), row({true, false}));
+    context.broadcast(both[1], size() - 1);
+    return std::pair(context.all_reduce(before, max), both[1]);
+  });
+  const auto& [first, second] = all;
+  EXPECT_EQ(strategy->reduce("SUM", first).template to<float>(), Tensor<float>({2, 1}, {n, 2 * n}));
+  EXPECT_EQ(first[0].template to<float>(), Tensor<float>({2, 1}, {1.F, 2.F}));  // as they were
+  EXPECT_EQ(second[0].template span<std::int64_t>()[0], sum_of_ids());
+  EXPECT_PRED2(holds, refusal([&, &whole = second] { strategy->reduce("MEAN", whole); }, Code::usage),
+               "the mean of integers");
+}
+
+TEST_P(Combined, PlainAndCommonValuesHaveAMeanButNoSum) {
+  const Tensor<double> plain = row({0.1, 0.7});
+  EXPECT_EQ(strategy->reduce("MEAN", plain), plain);
+  EXPECT_EQ(strategy->reduce(max, plain), plain);
+  const auto summed = [&](auto value) { return refusal([&] { strategy->reduce("SUM", value); }, Code::usage); };
+  if (size() == 1) {
+    EXPECT_EQ(strategy->reduce("SUM", plain), plain);
+  } else {
+    EXPECT_PRED2(holds, summed(plain), "cannot be reduced with the given reduce op SUM");
+  }
+  // Three times 0.1, divided by three, is another number.
+  const Mirrored<Tensor<double>> common = strategy->extended().broadcast_to(plain);
+  EXPECT_EQ(strategy->reduce("MEAN", common), plain);
+  EXPECT_DOUBLE_EQ(strategy->reduce("SUM", common)[0], 0.1 * size());
+  for (const auto& [op, value] : {std::pair("MEAN", 1), {"mean", 3}}) {
+    const PerReplica<int> whole = by_number([v = value](int) { return v; });
+    EXPECT_PRED2(holds, refusal([&, name = op] { strategy->reduce(name, whole); }, Code::usage),
+                 "the mean of integers");
+  }
+  const auto rows = by_number([](int) { return row({1, 2}); });
+  EXPECT_PRED2(holds, refusal([&] { strategy->reduce("MEAN", rows, 0); }, Code::usage), "cast<double>(tensor)");
+}
+
+TEST_P(Combined, PartsOfVariablesAreReduced) {
+  const Scope scope = strategy->scope();
+  const Variable<float> mirrored(row({2.F, 3.F}));
+  EXPECT_EQ(strategy->reduce("MEAN", mirrored), row({2.F, 3.F}));
+  if (size() > 1 && strategy->variable_layout({}).is_shared)
+    EXPECT_PRED2(holds, refusal([&] { strategy->reduce("SUM", mirrored); }, Code::usage), "cannot be reduced");
+  else
+    EXPECT_EQ(strategy->reduce("SUM", mirrored), row({2 * n, 3 * n}));
+  Variable<double> seen(0.0, {.synchronization = Synchronization::on_read});
+  strategy->run([&](ReplicaContext& context) { seen.assign(1.0 + context.replica_id_in_sync_group()); });
+  EXPECT_EQ(strategy->reduce("SUM", seen).item(), size() + sum_of_ids());
+  EXPECT_EQ(strategy->reduce("MAX", seen).item(), size());
+  EXPECT_DOUBLE_EQ(strategy->reduce("MEAN", seen).item(), 1.0 + 1.0 * sum_of_ids() / size());
 }
 
 TEST_P(Combined, SlicesInReplicasStaySlices) {

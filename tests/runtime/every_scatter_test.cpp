@@ -92,8 +92,8 @@ class Scatters : public EveryLayout {
  protected:
   Scope scope = strategy->scope();
 
-  bool is_plain() const { return strategy->variable_placement() == Strategy::VariablePlacement::plain; }
-  bool is_central() const { return strategy->variable_placement() == Strategy::VariablePlacement::central; }
+  bool is_plain() const { return strategy->variable_layout({}).is_plain(); }
+  bool is_central() const { return strategy->variable_layout({}).is_shared; }
 
   template <class T>
   void each_part_is(const Variable<T>& v, const List<T>& expected) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables under every strategy and layout: every cell of the tables of assignments and reads.
 #include <complex>
+#include <cstring>
 #include <sstream>
 
 #include "tests/runtime/layouts.hpp"
@@ -79,6 +80,18 @@ TEST_P(Variables, AreAssignedInReplicasAsTheirAggregationSays) {
   }
 }
 
+// TensorFlow refuses a plain number with the aggregation SUM. Here it is each replica's own, as a tensor is.
+TEST_P(Variables, TakeANumberAsEachReplicasOwn) {
+  Variable total(1.F, written(Aggregation::sum));
+  Variable mean(1.F, written(Aggregation::mean));
+  strategy->run([&] {
+    total.assign_add(2.F);
+    mean.assign_add(2.F);
+  });
+  each_part_is(total, 1 + 2 * static_cast<float>(size()));
+  each_part_is(mean, 3);
+}
+
 TEST_P(Variables, WithoutAnAggregationChangeInTheirOwnReplicaAlone) {
   Variable v(0.F, written(Aggregation::none));
   const auto assign = [&] { strategy->run([&](ReplicaContext& context) { v.assign(number(context)); }); };
@@ -87,8 +100,9 @@ TEST_P(Variables, WithoutAnAggregationChangeInTheirOwnReplicaAlone) {
     return;
   }
   assign();
-  for (int i = 0; i < static_cast<int>(v.parts().size()); ++i)
-    EXPECT_EQ(v.parts()[static_cast<std::size_t>(i)].item(), static_cast<float>(first() + i + 1));
+  std::vector<Tensor<float>> expected;
+  for (int i = 0; i < strategy->num_local_replicas(); ++i) expected.emplace_back(static_cast<float>(first() + i + 1));
+  EXPECT_EQ(strategy->local_results(v), expected);
   if (size() > 1) refusal([&] { v.check_sync(); }, Code::out_of_sync);
 }
 
@@ -116,6 +130,14 @@ TEST_P(Variables, AreUpdatedPartByPart) {
       },
       own);
   for (int i = 0; i < results.size(); ++i) EXPECT_EQ(results[i], static_cast<float>(first() + i));
+}
+
+TEST_P(Variables, TellWhichReplicasPartIsUpdated) {
+  Variable v(1.F, written(Aggregation::none));
+  EXPECT_FALSE(update_replica().has_value());
+  const auto updated = strategy->update(v, [](Variable<float>&) { return update_replica().value_or(-1); });
+  for (int i = 0; i < updated.size(); ++i) EXPECT_EQ(updated[i], first() + i);
+  strategy->run([] { EXPECT_FALSE(update_replica().has_value()); });
 }
 
 TEST_P(Variables, AreChangedByRowsForAll) {
@@ -184,6 +206,29 @@ TEST_P(Variables, ThatAreSumsComeBackExactly) {
   EXPECT_EQ(third.read().item(), 1.F / 3);
 }
 
+// A sum of 0.0 and -0.0 is 0.0.
+TEST_P(Variables, RestoreNegativeZeros) {
+  const auto restore = [&](auto zero) {
+    using T = decltype(zero);
+    for (const Aggregation aggregation : {Aggregation::sum, Aggregation::mean, Aggregation::only_first_replica}) {
+      for (const VariableOptions& options : {on_read(aggregation), written(aggregation)}) {
+        Variable<T> v(Tensor<T>(T{}), options);
+        for (const T value : {zero, T{}}) {
+          v.restore(Tensor<T>(value));
+          const T read = v.read().item();
+          EXPECT_EQ(std::memcmp(&read, &value, sizeof(T)), 0) << to_string(data_type_of<T>);
+        }
+      }
+    }
+  };
+  restore(-0.F);
+  restore(-0.0);
+  restore(f16(-0.F));
+  restore(bf16(-0.F));
+  restore(std::complex<float>(-0.F, -0.F));
+  restore(std::complex<double>(-0.0, -0.0));
+}
+
 TEST_P(Variables, ThatCountStepsCountEachOnce) {
   Variable<std::int64_t> step(std::int64_t{0}, {.name = "iterations", .aggregation = Aggregation::only_first_replica});
   for (int i = 0; i < 3; ++i) strategy->run([&] { step.assign_add(std::int64_t{1}); });
@@ -198,7 +243,37 @@ TEST_P(Variables, TakeResultsOfReductions) {
   static_assert(takes<Variable<float>, Mirrored<Tensor<float>>> && !takes<Variable<float>, PerReplica<Tensor<float>>>);
   std::ostringstream out;
   out << Mirrored<Tensor<float>>{Tensor<float>(2.F)};
-  EXPECT_EQ(out.str(), "Mirrored:{\n  0: 2.0\n}");
+  EXPECT_EQ(out.str(), "Mirrored:{\n  0: tf.Tensor(2.0, shape=(), dtype=float32)\n}");
+}
+
+TEST_P(Variables, CalculateLikeTensors) {
+  Variable<float> w(row({2.F, 4.F}), {.name = "w", .aggregation = Aggregation::sum});
+  Variable<float> b(1.F, {.name = "b", .aggregation = Aggregation::sum});
+  EXPECT_EQ(2 * w + b, row({5.F, 9.F}));
+  EXPECT_EQ(-w, row({-2.F, -4.F}));
+  w += b;
+  (w -= 0.5F) -= row({1.F, 1.F});
+  EXPECT_EQ(w.read(), row({1.5F, 3.5F}));
+  strategy->run([&](ReplicaContext& context) {
+    const Tensor<float> gradient = static_cast<float>(context.replica_id_in_sync_group()) * row({2.F, 4.F});
+    w -= 0.5F * gradient;  // the sum of all
+  });
+  const auto all = static_cast<float>(sum_of_ids());
+  EXPECT_EQ(w.read(), row({1.5F - all, 3.5F - 2 * all}));
+  w.check_sync();
+}
+
+TEST_P(Variables, AreSeenWithoutACopy) {
+  Variable<int> v(row({7, 8}), {.name = "v"});
+  if (AnyVariable(v).layout().parts[0].gpu != gpu::MemoryLocation::host) {
+    EXPECT_PRED2(holds, refusal([&] { (void)v.view(); }, Code::usage), "in a GPU's memory");
+    return;
+  }
+  const TensorSpan<const int> seen = v.view();
+  EXPECT_EQ(seen.copy(), row({7, 8}));
+  v.assign(row({1, 2}));
+  EXPECT_EQ(seen[1], 2);
+  strategy->run([&](ReplicaContext&) { EXPECT_EQ(v.view().copy(), row({1, 2})); });
 }
 
 TEST_P(Variables, MadeInReplicasAreOne) {

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "runtime/virtual_replicas.hpp"
+#include "tests/runtime/gradients.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -54,6 +55,31 @@ TEST_P(VirtualReplicas, HaveTheSameBitsForAnyNumberOfReplicas) {
     for (std::size_t i = 0; i < next.size(); ++i) from_left[i] += next[i];
   }
   EXPECT_NE(from_left, tree(0, 8));
+}
+
+TEST_P(VirtualReplicas, HaveTheSameBitsThroughAGradientReducer) {
+  GradientReducer reducer(*strategy, floats_of({97, 97}), {.first_bytes = 1, .counts = 1});
+  const int number = size() == 1 || size() == 2 || size() == 4 ? 8 : 4 * size();  // of the same parts for all of these
+  for (int step = 0; step < 3; ++step) {
+    const auto sums = strategy->run([&](ReplicaContext& replica) {
+      std::int64_t parts = 0;
+      auto all = sum_of_virtual_replicas(replica, number, [&](int which) {
+        ++parts;
+        return std::pair(gradient_of(which), gradient_of(which + number));
+      });
+      GradientReducer::BackwardPass pass(reducer, replica);
+      pass.ready(1, all.second);
+      pass.ready(0, all.first);
+      pass.add_counts(std::span(&parts, 1));
+      pass.finish();
+      EXPECT_EQ(parts, number);
+      return all;
+    });
+    for (const auto& got : strategy->local_results(sums)) {
+      EXPECT_EQ(std::get<0>(got), tree(0, number)) << step;
+      EXPECT_EQ(std::get<1>(got), tree(number, number)) << step;
+    }
+  }
 }
 
 TEST_P(VirtualReplicas, CountOverAllReplicasAndFoldStructures) {

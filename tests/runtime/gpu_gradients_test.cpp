@@ -53,6 +53,36 @@ TEST_F(GpuStrategies, ReduceGradientsByNcclWhileTheyBecomeReady) {
   }
 }
 
+// The digits of the counts lie beside the gradients, so that these need not come to the host.
+TEST_F(GpuStrategies, AddCountsBesideGradientsOnGpus) {
+  MirroredStrategy strategy(three, quick());
+  const std::vector<float> right = sums_on_processors(3, 3000);
+  int operations[2] = {};
+  for (const bool has_counts : {false, true}) {
+    GradientReducer reducer(strategy, {{"layer", DataType::f32, 3000}}, {.counts = has_counts ? 2U : 0U});
+    for (int step = 0; step < 3; ++step) {
+      const int before = nccl().operations();
+      const auto counts = strategy.run([&](ReplicaContext& context) {
+        const int me = context.replica_id_in_sync_group();
+        DeviceVector<float> gradient(values_of(me, 3000), FakeGpus::used());
+        std::vector<std::int64_t> mine{1'000'000'000'000 + me, -1};
+        GradientReducer::BackwardPass pass(reducer, context);
+        if (has_counts) pass.add_counts(mine);
+        pass.ready(0, gradient.span());
+        pass.finish();
+        EXPECT_EQ(on_host(gradient), right) << step;
+        return std::pair(mine[0], mine[1]);
+      });
+      operations[has_counts ? 1 : 0] = nccl().operations() - before;
+      if (!has_counts) continue;
+      EXPECT_EQ(std::get<0>(counts)[1], 3'000'000'000'003);
+      EXPECT_EQ(std::get<1>(counts)[2], -3);
+    }
+  }
+  EXPECT_GT(operations[0], 0);
+  EXPECT_GE(operations[1], operations[0]);
+}
+
 // Each is made in a stream of the program's, an ordinary one or one apart from the default one, and combined behind
 // that. What is put there later goes on meanwhile: the other replica begins only when it has.
 TEST_F(GpuStrategies, ReduceGradientsBesideTheStreamThatMakesThem) {

@@ -4,14 +4,21 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
+#include <optional>
 #include <stdexcept>
 
+#include "runtime/any_tensor.hpp"
+#include "runtime/cluster/resolver.hpp"
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/default_strategy.hpp"
+#include "runtime/extended.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/gpu_replicas.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
+#include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -34,6 +41,58 @@ TEST(GpuStrategiesWithoutGpus, AreOneReplicaOnProcessors) {
   EXPECT_TRUE(physical_devices("gpu").empty());
   const MirroredStrategy one(quick());
   EXPECT_EQ(one.devices(), std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+}
+
+// The guard of the reference's guide: if tf.config.list_physical_devices('GPU'), else the default strategy.
+Strategy& chosen_by_guard(std::optional<MirroredStrategy>& mirrored) {
+  if (physical_devices("GPU").empty()) return get_strategy();
+  return mirrored.emplace(quick());
+}
+
+TEST_F(GpuStrategies, AreChosenIfThereAreGpus) {
+  std::optional<MirroredStrategy> mirrored;
+  Strategy& strategy = chosen_by_guard(mirrored);
+  EXPECT_EQ(&strategy, &*mirrored);
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 4);
+  EXPECT_EQ(strategy.reduce("SUM", strategy.run([] { return FakeGpus::used(); })), 0 + 1 + 2 + 3);
+  const gpu::BackendOverride none(nullptr);
+  mirrored.reset();
+  EXPECT_EQ(&chosen_by_guard(mirrored), &default_strategy());
+  EXPECT_EQ(chosen_by_guard(mirrored).run([] { return 7; })[0], 7);
+}
+
+TEST_F(GpuStrategies, AreCountedByResolvers) {
+  const std::map<std::string, int> four{{"GPU", 4}};
+  const TfConfigResolver config({}, [](const char*) {
+    return R"({"cluster": {"worker": ["localhost:12345"]}, "task": {"type": "worker", "index": 0}})";
+  });
+  EXPECT_EQ(config.num_accelerators(), four);
+  const auto alone = make_local_exchanges(1, {}, Log(LogLevel::off));
+  EXPECT_EQ(MpiResolver(*alone.front()).num_accelerators(), four);
+  EXPECT_EQ(SimpleResolver({}, std::nullopt, "grpc", {}, {{"GPU", 2}}).num_accelerators().at("GPU"), 2);
+  const gpu::BackendOverride none(nullptr);
+  EXPECT_TRUE(config.num_accelerators().empty());
+}
+
+TEST_F(GpuStrategies, BesideProcessorsCombineAtTheFirstReplica) {
+  MirroredStrategy strategy({"cpu:0", "gpu:3", "gpu:1"}, quick());
+  const std::string words = strategy.explain();
+  EXPECT_PRED2(holds, words, "on 2 GPUs and on 1 processors, so values go to the first replica and back");
+  EXPECT_PRED2(holds, words, "all_reduce of 64 KiB: tree, forced");
+  const auto sums = strategy.run([](ReplicaContext& context) {
+    const int me = context.replica_id_in_sync_group();
+    std::pair mine(values_of(me, 5000), std::vector<std::int32_t>(100, me + 1));
+    context.all_reduce(mine, sum);
+    DeviceVector<float> there(values_of(me, 5000), std::max(FakeGpus::used(), 0));
+    context.all_reduce(there, sum);
+    EXPECT_EQ(on_host(there), mine.first);
+    return mine;
+  });
+  for (int local = 0; local < 3; ++local) {
+    EXPECT_EQ(std::get<0>(sums)[local], sums_on_processors(3, 5000));
+    EXPECT_EQ(std::get<1>(sums)[local], std::vector<std::int32_t>(100, 6));
+  }
+  EXPECT_EQ(nccl().operations(), 0);
 }
 
 TEST_F(GpuStrategies, MakeAReplicasGpuItsThreadsOwn) {
@@ -68,6 +127,60 @@ TEST_F(GpuStrategies, KeepAVariablesPartsInTheirMemory) {
   });
   EXPECT_EQ(v.parts()[2], row({2.F, 7.F}));
   EXPECT_NE(refusal([&] { v.check_sync(); }, Code::out_of_sync).find("element 0"), std::string::npos);
+}
+
+TEST_F(GpuStrategies, CombineTensorsWhoseTypeIsKnownAtRunTime) {
+  const AnyTensor host = Tensor<float>({2, 2}, {1.F, 2.F, 3.F, 4.F});
+  const AnyTensor there = host.copy_at({2});
+  EXPECT_EQ(gpu::where(there.view().data).device, 2);
+  EXPECT_EQ(there.rows(1, 1).to<float>(), Tensor<float>({1, 2}, {3.F, 4.F}));
+  EXPECT_EQ(to_string(there), to_string(host));
+  EXPECT_PRED2(holds, refusal([&] { (void)there.span<float>(); }, Code::usage), "use span_on_gpu()");
+  EXPECT_PRED2(holds, refusal([&] { (void)host.span_on_gpu<float>(); }, Code::usage), "in the host's memory");
+  DeviceVector<float> elements(std::vector{5.F, 6.F}, 1);
+  const AnyTensor view = AnyTensor::view_of(elements, {2});
+  view.assign(row({7.F, 8.F}));
+  EXPECT_EQ(AnyTensor(std::move(elements), {2, 1}).to<float>(), Tensor<float>({2, 1}, {7.F, 8.F}));
+  MirroredStrategy strategy(three, quick());
+  const int before = nccl().operations();
+  strategy.run([&](ReplicaContext& context) {
+    AnyTensor mine = host.copy_at({context.local_id() == 0 ? 2 : context.local_id() - 1});
+    context.all_reduce(mine, sum);
+    EXPECT_EQ(mine.to<float>(), 3 * host.to<float>());
+  });
+  EXPECT_GT(nccl().operations(), before);
+}
+
+// Replicas on several GPUs share a variable in the host's memory. A single one has it on its GPU.
+TEST_F(GpuStrategies, KeepCentralVariablesOnProcessorsUnlessThereIsOneGpu) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::info, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  const auto device_of_a_variable = [](Strategy& strategy) {
+    const Scope scope = strategy.scope();
+    Variable v(row({1.F, 2.F}), {.aggregation = Aggregation::sum});
+    strategy.run([&] { v.assign_add(row({1.F, 1.F})); });
+    EXPECT_EQ(v.parts().size(), 1U);
+    EXPECT_EQ(v.read()[0], 1 + static_cast<float>(strategy.num_replicas_in_sync()));
+    EXPECT_EQ(strategy.extended().devices_of(v), strategy.extended().parameter_devices());
+    return gpu::where(AnyVariable(v).part(0).data).device;
+  };
+  CentralStorageStrategy all(options);
+  EXPECT_EQ(all.num_replicas_in_sync(), 4);
+  EXPECT_EQ(device_of_a_variable(all), gpu::MemoryLocation::host);
+  EXPECT_EQ(all.extended().parameter_devices(),
+            std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"});
+  CentralStorageStrategy one(std::vector<std::string>{"gpu:2"}, options);
+  EXPECT_EQ(device_of_a_variable(one), 2);
+  OneDeviceStrategy alone("gpu:3", quick());
+  EXPECT_EQ(device_of_a_variable(alone), 3);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_PRED2(holds, lines[0],
+               "with compute_devices = ['/job:localhost/replica:0/task:0/device:GPU:0', "
+               "'/job:localhost/replica:0/task:0/device:GPU:1', '/job:localhost/replica:0/task:0/device:GPU:2', "
+               "'/job:localhost/replica:0/task:0/device:GPU:3'], "
+               "variable_device = '/job:localhost/replica:0/task:0/device:CPU:0'");
+  EXPECT_PRED2(holds, lines[1], "variable_device = '/job:localhost/replica:0/task:0/device:GPU:2'");
 }
 
 TEST_F(GpuStrategies, WithoutMemoryForAVariableSayOnWhichGpu) {

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/packs.hpp"
 #include "runtime/variable.hpp"
 #include "tests/runtime/gradients.hpp"
 #include "tests/runtime/quick.hpp"
@@ -20,6 +23,35 @@ TEST(Buckets, AreFilledInOrder) {
   EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 40, .first_bytes = 41}), (Buckets{{4, 3}, {2}, {1}, {0}}));
   EXPECT_EQ(plan_buckets(gradients, {2, 0, 1, 4, 3}, {}), (Buckets{{2, 0, 1, 4, 3}}));
   EXPECT_EQ(plan_buckets(gradients, {}, {}), Buckets{});
+}
+
+TEST(CountDigits, AddUpExactlyInEachType) {
+  const std::vector<std::int64_t> counts{0, 1, -1, 7'777'777'777, std::numeric_limits<std::int64_t>::min(), 255};
+  const DataType all[] = {DataType::i8,  DataType::u8,  DataType::i16, DataType::u16,  DataType::i32, DataType::u32,
+                          DataType::i64, DataType::u64, DataType::f16, DataType::bf16, DataType::f32, DataType::f64};
+  for (const DataType type : all) {
+    for (const int replicas : {1, 2, 3, 100, 256, 3000}) {
+      for (const bool is_narrow : {false, true}) {
+        const detail::CountDigits format = detail::choose_count_digits({type}, ReduceOp::sum, replicas, is_narrow);
+        std::vector<std::byte> digits(format.digits(counts.size()) * size_of(format.type));
+        format.encode(counts, digits.data());
+        std::vector<std::byte> sums = digits;
+        const std::size_t number = format.digits(counts.size());
+        for (int replica = 1; replica < replicas; ++replica)
+          detail::reduce_into(ReduceOp::sum, {sums.data(), format.type, number}, {digits.data(), format.type, number});
+        std::vector<std::int64_t> found(counts.size());
+        format.decode(sums.data(), found);
+        for (std::size_t i = 0; i < counts.size(); ++i)
+          EXPECT_EQ(static_cast<std::uint64_t>(found[i]),
+                    static_cast<std::uint64_t>(counts[i]) * static_cast<unsigned>(replicas))
+              << to_string(type) << " of " << replicas;
+      }
+    }
+  }
+  EXPECT_EQ(detail::choose_count_digits({DataType::bf16}, ReduceOp::sum, 256, false).type, DataType::i64);
+  EXPECT_EQ(detail::choose_count_digits({DataType::bf16, DataType::f32}, ReduceOp::sum, 8, false).type, DataType::f32);
+  EXPECT_EQ(detail::choose_count_digits({DataType::f32}, ReduceOp::sum, 8, false).bits, 21);
+  EXPECT_EQ(detail::choose_count_digits({DataType::f32}, ReduceOp::sum, 8, true).bits, 5);
 }
 
 // New communicators often have the addresses of old ones, for some replicas and not for others.

@@ -40,12 +40,6 @@ class EveryLayout : public testing::TestWithParam<Layout> {
   }
   bool is_on_gpus() const { return strategy->devices().front().find("GPU") != std::string::npos; }
   bool is_in_one_process() const { return strategy->num_local_replicas() == size(); }
-  // After a failure: one of several processes cannot be used again.
-  void restore() {
-    if (is_in_one_process()) return;
-    strategy.reset();
-    strategy = GetParam().make();
-  }
 };
 
 }  // namespace lockstep::test

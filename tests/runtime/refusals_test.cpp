@@ -49,8 +49,7 @@ std::function<void(Strategy&)> of_in_replicas(VariableOptions options, F use) {
 
 const Row table[] = {
     // Contexts.
-    {"gather_in_a_replica", "gather requires being in cross-replica context",
-     in_replicas([](Strategy& strategy, ReplicaContext&) {
+    {"gather_in_a_replica", "use the context's all_gather()", in_replicas([](Strategy& strategy, ReplicaContext&) {
        static_cast<void>(strategy.gather(Ones{1.F, 2.F}, 0));
      })},
     {"update_in_a_replica", "update requires being in cross-replica context",
@@ -80,6 +79,18 @@ const Row table[] = {
        context.all_reduce(value, sum);
      })},
     // Values and reductions.
+    {"a_value_of_all_replicas_in_one", "takes a Mirrored value in a replica",
+     of_in_replicas(written(Aggregation::sum),
+                    [](auto& v, ReplicaContext&) {
+                      v.assign_add(Mirrored<Tensor<float>>{row({1.F, 2.F})});
+                    })},
+    {"a_view_of_parts_that_are_combined", "view() of variable",
+     of({.synchronization = Synchronization::on_read}, [](auto& v) { static_cast<void>(v.view()); })},
+    {"a_change_of_another_shape", "would change the shape of a from (2,) to (3, 2)",
+     of(written(Aggregation::none),
+        [](auto& v) {
+          v += Tensor<float>(TensorShape{3, 2});
+        })},
     {"an_axis_that_is_not_there", "there is no axis 1",
      [](Strategy& strategy) {
        static_cast<void>(strategy.reduce("SUM", Ones{row({1.F}), row({2.F})}, 1));

@@ -4,10 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/replica_seats.hpp"
+
 namespace lockstep::detail {
 namespace {
 
 using Groups = std::vector<int>;
+
+TEST(Seats, AreToldFromReplicasAndMembers) {
+  const ReplicaSeats seats(3, 4);
+  EXPECT_EQ(seats.replicas(), 3);
+  ASSERT_EQ(seats.count(), 3);
+  for (int replica = 0; replica < seats.replicas(); ++replica) {
+    for (const int seat : seats.seats_of(replica)) EXPECT_EQ(seats.replica_of(seat), replica);
+    EXPECT_EQ(seats.member_of(seats.main_seat_of(replica)), 4 + replica);
+  }
+}
 
 TEST(Levels, AreThoseOfTheMachineThatBringSomebodyTogether) {
   // Two packages of two L3 caches of two cores of two threads: eight replicas of a core each.

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <vector>
 
+#include "runtime/cross_device_ops.hpp"
+#include "runtime/variable.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/refusal.hpp"
 
@@ -104,6 +107,34 @@ TEST(Replicas, MeetAllOrNoneAtOnePlaceWithTheSameTypes) {
   expect_refused(
       two, [](ReplicaContext& context) { context.merge_call([](Strategy&) { return PerReplica<int>({1}); }); },
       "a PerReplica of 1 values");
+}
+
+// Of the communicator, of operations of the program, and of a variable that all share.
+TEST(Replicas, CallsAtAnotherLineAreAMismatchOnlyIfSet) {
+  for (const bool is_strict : {false, true}) {
+    if (is_strict) ::setenv("LOCKSTEP_STRICT", "1", 1);
+    MirroredStrategy plain(2, quick());
+    MirroredStrategy by_own_ops(2, quick(std::make_shared<ReductionToOneDevice>()));
+    CentralStorageStrategy central(2, quick());
+    ::unsetenv("LOCKSTEP_STRICT");
+    for (Strategy* each :
+         {static_cast<Strategy*>(&plain), static_cast<Strategy*>(&by_own_ops), static_cast<Strategy*>(&central)}) {
+      const Scope scope = each->scope();
+      Variable v(0, {.aggregation = Aggregation::sum});
+      const auto call = [&](ReplicaContext& context) {
+        if (context.local_id() == 0)
+          v.assign_add(context.all_reduce(1, sum));
+        else
+          v.assign_add(context.all_reduce(1, sum));
+      };
+      if (is_strict) {
+        EXPECT_NE(refusal([&] { each->run(call); }, Code::replica_failed).find("E016"), std::string::npos);
+      } else {
+        each->run(call);
+        EXPECT_EQ(v.read().item(), 4) << each->describe();
+      }
+    }
+  }
 }
 
 TEST(Replicas, WaitForAMergeCallWithoutLimit) {

@@ -4,9 +4,11 @@
 #include <pthread.h>
 
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 #include <thread>
 
+#include "runtime/any_strategy.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
@@ -282,9 +284,46 @@ TEST(Strategies, ValuesComeFromAFunctionOfTheReplica) {
   EXPECT_EQ(two.local_results(found), (std::vector<float>{3.0F, 2.0F}));
   std::ostringstream out;
   out << found;
-  EXPECT_EQ(out.str(), "PerReplica:{\n  0: 3,\n  1: 2\n}");
+  EXPECT_EQ(out.str(), "PerReplica:{\n  0: 3.0,\n  1: 2.0\n}");
   OneDeviceStrategy one(quick());
   EXPECT_NE(refusal([&] { one.reduce(sum, found); }, Code::usage).find("a PerReplica of 2 values in a strategy with 1"),
+            std::string::npos);
+}
+
+AnyStrategy chosen(int replicas) {
+  if (replicas > 1) return make_strategy<MirroredStrategy>(replicas, quick());
+  return {};
+}
+
+TEST(AnyStrategies, OwnAStrategyOrReferToOne) {
+  const auto replicas_of = [](Strategy& strategy) { return strategy.run([] { return 1; }).size(); };
+  EXPECT_EQ(replicas_of(chosen(2)), 2);
+  EXPECT_EQ(replicas_of(chosen(1)), 1);
+  EXPECT_EQ(&*chosen(1), &default_strategy());
+  MirroredStrategy three(3, quick());
+  for (const bool many : {true, false}) {
+    AnyStrategy strategy = many ? AnyStrategy(three) : chosen(2);
+    const Strategy* const address = &*strategy;
+    AnyStrategy moved = std::move(strategy);
+    EXPECT_EQ(&*moved, address);
+    EXPECT_EQ(&*strategy, &default_strategy()) << "after the move";  // NOLINT(bugprone-use-after-move)
+    const Scope inside = moved->scope();
+    EXPECT_EQ(&get_strategy(), address);
+    EXPECT_EQ(moved->reduce("SUM", moved->run([] { return 1; })), many ? 3 : 2);
+  }
+  AnyStrategy last = chosen(2);
+  last = std::make_unique<OneDeviceStrategy>(quick());
+  EXPECT_EQ(last->num_replicas_in_sync(), 1);
+}
+
+TEST(Scopes, OfAThreadOutliveNoStrategy) {
+  std::optional<MirroredStrategy> two(std::in_place, 2, quick());
+  const ContextHandle late = [&] {
+    const Scope inside(*two);
+    return current_context();
+  }();
+  two.reset();
+  EXPECT_NE(refusal([&] { const ContextHandle::Enter entered(late); }, Code::usage).find("has ended"),
             std::string::npos);
 }
 

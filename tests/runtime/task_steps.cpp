@@ -3,6 +3,8 @@
 // on standard output.
 //   task_steps STEPS MILLISECONDS [PURPOSE]
 //   task_steps burst MESSAGES: rank 0 sends and then waits elsewhere, before rank 1 receives
+//   task_steps role: the duties of this process are said
+//   task_steps strategy: a strategy that is given no session
 //   task_steps die RANK: that one ends itself among steps; when, and when the others hear of it, is said in
 //   microseconds
 #include <lockstep.hpp>
@@ -57,12 +59,30 @@ void wait_for_death(lockstep::Communicator& world, int dies) {
   }
 }
 
+void say_role(const lockstep::TaskSession& session) {
+  const lockstep::Role& role = session.role();
+  std::cout << role.type << ' ' << role.index << " of a session of " << session.size()
+            << (role.trains ? ", trains" : "") << (role.saves ? ", saves" : "") << (role.serves ? ", serves" : "")
+            << (role.evaluates ? ", evaluates" : "") << std::endl;
+}
+
+// Makes two of them, one after the other.
+void run_strategies() {
+  for (int i = 0; i < 2; ++i) {
+    lockstep::MultiWorkerMirroredStrategy strategy;
+    std::cout << strategy.num_replicas_in_sync() << ": " << strategy.reduce("SUM", strategy.run([] { return 1; }))
+              << std::endl;
+  }
+}
+
 void run(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "strategy") return run_strategies();
   const int steps = argc > 1 ? std::atoi(argv[1]) : 1;
   const std::chrono::milliseconds pause(argc > 2 ? std::atoi(argv[2]) : 0);
   lockstep::StartOptions options;
   if (argc > 3) options.session.purpose = argv[3];
-  lockstep::Session session = lockstep::start(argc, argv, std::move(options));
+  lockstep::TaskSession session = lockstep::start(argc, argv, std::move(options));
+  if (argc > 1 && std::string_view(argv[1]) == "role") return say_role(session);
   lockstep::Communicator& world = session.world();
   if (std::string_view(argv[1]) == "burst") return burst(world, std::atoi(argv[2]));
   if (std::string_view(argv[1]) == "die") return wait_for_death(world, std::atoi(argv[2]));

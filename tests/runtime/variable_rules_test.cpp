@@ -11,11 +11,13 @@
 #include "runtime/default_strategy.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/runtime/variable_case.hpp"
+#include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep {
 namespace {
 
+using test::holds;
 using test::on_read;
 using test::quick;
 using test::refusal;
@@ -170,6 +172,7 @@ TEST(Variable, IsPrintedWithItsParts) {
   MirroredStrategy strategy(2, quick());
   MirroredStrategy alone(1, quick());
   CentralStorageStrategy central(2, quick());
+  OneDeviceStrategy one(quick());
   const auto printed = [](Strategy& in, VariableOptions options, const Tensor<float>& value) {
     const Scope scope = in.scope();
     std::ostringstream out;
@@ -183,6 +186,7 @@ TEST(Variable, IsPrintedWithItsParts) {
             "MirroredVariable:{\n"
             "  0: <tf.Variable 'w:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>,\n"
             "  1: <tf.Variable 'w/replica_1:0' shape=(2,) dtype=float32, numpy=array([1., 2.], dtype=float32)>\n}");
+  EXPECT_EQ(printed(one, {}, 1.F), "<tf.Variable 'Variable:0' shape=() dtype=float32, numpy=1.0>");
   EXPECT_TRUE(printed(strategy, on_read(Aggregation::sum), 1.F).starts_with("SyncOnReadVariable:{\n  0: "));
   EXPECT_TRUE(printed(central, {}, 1.F).starts_with("AggregatingVariable:{\n  0: "));
 }
@@ -227,7 +231,7 @@ TEST(Variable, ChangesOfTheFirstReplicaInAnotherOrderAreAMismatch) {
   };
   for (int lap = 0; lap < 3; ++lap) change(false);
   const std::string words = refusal([&] { change(true); }, Code::replica_failed);
-  for (const std::string_view part : {"E016", "rank 0 made another one than broadcast of 1 f32", "for variable 2"})
+  for (const std::string_view part : {"E016", "replica 0 made another one than broadcast of 1 f32", "for variable 2"})
     EXPECT_NE(words.find(part), std::string::npos) << words;
 }
 
@@ -246,7 +250,7 @@ TEST(Variable, ChangesOfTheFirstReplicaInANewWayAreAMismatch) {
   };
   for (int lap = 0; lap < 3; ++lap) change(false);
   const std::string words = refusal([&] { change(true); }, Code::replica_failed);
-  for (const std::string_view part : {"E016", "rank 0 made another one than broadcast of 1 f32", "for variable 1"})
+  for (const std::string_view part : {"E016", "replica 0 made another one than broadcast of 1 f32", "for variable 1"})
     EXPECT_NE(words.find(part), std::string::npos) << words;
 }
 
@@ -318,6 +322,39 @@ TEST(Variable, ChangesOfOwnPartsHaveNoOrder) {
   EXPECT_EQ(v.read().item(), 1);
   EXPECT_EQ(w.read().item(), 10);
   v.check_sync();
+}
+
+TEST(Variable, WithoutAnAggregationWarnsOnceInReplicas) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::warn, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  MirroredStrategy strategy(2, options);
+  const Scope scope = strategy.scope();
+  Variable v(0.F, {.name = "lost"});
+  Variable apart(0.F, on_read(Aggregation::none));
+  v.assign(1.F);
+  EXPECT_TRUE(lines.empty());
+  int line = 0;
+  for (int i = 0; i < 3; ++i) {
+    strategy.run([&](ReplicaContext& context) {
+      apart.assign(2.F);
+      if (context.replica_id_in_sync_group() == 1) v.assign(2.F), line = __LINE__;
+    });
+  }
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_PRED2(holds, lines[0], "replica 1 assigns variable 'lost' at ");
+  EXPECT_PRED2(holds, lines[0], text("variable_rules_test.cpp:", line, ": it has no aggregation"));
+}
+
+TEST(Variable, PathsAreUsedOnce) {
+  MirroredStrategy strategy(1, quick());
+  const Scope scope = strategy.scope();
+  std::vector<AnyVariable> all;
+  for (const char* name : {"w", "w_2", "w", "w", "w_1", "w", "w_01"}) all.emplace_back(Variable(1.F, {.name = name}));
+  std::vector<std::string> paths;
+  for (const AnyVariable& each : all) paths.push_back(each.path());
+  EXPECT_EQ(paths, (std::vector<std::string>{"w", "w_2", "w_1", "w_3", "w_1_1", "w_4", "w_01"}));
+  refusal([] { const NameScope none(""); }, Code::usage);
 }
 
 TEST(Central, VariablesAreThereOnce) {

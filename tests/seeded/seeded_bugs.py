@@ -33,7 +33,7 @@ BUGS = [
     ("who fails does not tell", ENGINE + "failure_handler.cpp", "if (tell_others)", "if (false)"),
     ("questions are not answered", ENGINE + "control_dispatcher.cpp", "  parts_.transport.send_control(peer, to_bytes(parts_.history.answer(message, parts_.operations.oldest_collective())));\n", ""),
     ("answers are not kept", ENGINE + "stall_detector.cpp", "operation->answers[static_cast<std::size_t>(peer)] = answer;", "continue;"),
-    ("the last word of one that fails names nobody", ENGINE + "control_dispatcher.cpp", "text(\"rank \", peer, \": \", message.reason.text)", "message.reason.text"),
+    ("the last word of one that fails names nobody", ENGINE + "control_dispatcher.cpp", "text(identity_.members.number_of(peer), \": \",\n                                                                             message.reason.text)", "message.reason.text"),
     ("a wait that moved goes on counting", ENGINE + "core.cpp", "  if (moved && operation.stall.since != StallWatch::unknown) stalls_.restart(operation);\n", ""),
     # Rounds, segments, lanes.
     ("a repeated round is done once more", ENGINE + "runner.cpp", "  if (++part.lap < round.times) return;\n", "  if (part.lap++ < round.times) return;\n"),
@@ -86,6 +86,27 @@ def run(words, folder, limit=600, **more):
         return subprocess.CompletedProcess(words, 124, "", "it did not end in time")
 
 
+def copy_source(source, target, instead=None):
+    """Copies the files that git knows or would add. A file with equal content is left as it is, so that a build there does not repeat. The
+    texts in `instead` take the place of files."""
+    files = subprocess.run(["git", "-C", source, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True).stdout.split(b"\0")
+    for name in filter(None, files):
+        path = name.decode()
+        if not os.path.isfile(os.path.join(source, path)):
+            continue
+        to = os.path.join(target, path)
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        with open(os.path.join(source, path), "rb") as stream:
+            content = instead[path].encode() if instead and path in instead else stream.read()
+        if os.path.exists(to):
+            with open(to, "rb") as stream:
+                if stream.read() == content:
+                    continue
+        with open(to, "wb") as stream:
+            stream.write(content)
+        shutil.copymode(os.path.join(source, path), to)
+
+
 class Bench:
     """A copy of the source with a build folder of its own."""
 
@@ -93,13 +114,7 @@ class Bench:
         self.folder = tempfile.mkdtemp(prefix="seeded-bugs-")
         self.source = os.path.join(self.folder, "source")
         self.build = os.path.join(self.folder, "build")
-        files = subprocess.run(["git", "-C", source, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], capture_output=True, check=True).stdout.split(b"\0")
-        for name in filter(None, files):
-            path = name.decode()
-            if not os.path.isfile(os.path.join(source, path)):
-                continue
-            os.makedirs(os.path.dirname(os.path.join(self.source, path)), exist_ok=True)
-            shutil.copy2(os.path.join(source, path), os.path.join(self.source, path))
+        copy_source(source, self.source)
         self.tests = WITH_THREADS if threads else SEARCHES
         words = ["-Db_sanitize=thread", "-Doptimization=1"] if threads else ["-Doptimization=1"]
         made = run(["meson", "setup", self.build, self.source, *words], self.folder)
@@ -173,4 +188,5 @@ def main():
         bench.end()
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -57,6 +57,47 @@ class Workers(unittest.TestCase):
         self.assertEqual({each for each in os.listdir("/dev/shm") if "lockstep" in each or "ucx" in each} - before, set())
         self.assertEqual(os.stat(os.path.join(self.config.name, "lockstep/key")).st_mode & 0o777, 0o600)
 
+    def test_know_their_roles(self):
+        tasks = self.workers(2)
+        tasks.cluster = cluster_of(chief=1, worker=1, ps=1, evaluator=1)
+        for job in tasks.cluster:
+            tasks.start(job, 0, [given.program, "role"])
+        said = {job: (code, out.strip()) for (job, _), (code, out, _) in tasks.wait(60).items()}
+        self.assertEqual(said, {"chief": (0, "chief 0 of a session of 2, trains, saves"),
+                                "worker": (0, "worker 0 of a session of 2, trains"),
+                                "ps": (0, "ps 0 of a session of 1, serves"),
+                                "evaluator": (0, "evaluator 0 of a session of 1, evaluates")})
+        code, out, err = cases.run([given.program, "role"])
+        self.assertEqual((code, out), (0, "worker 0 of a session of 1, trains, saves\n"), err)
+
+    def test_need_no_session_for_a_strategy(self):
+        tasks = self.workers(2)
+        for index in range(2):
+            tasks.start("worker", index, [given.program, "strategy"])
+        for (_, index), (code, out, err) in tasks.wait(60).items():
+            self.assertEqual((code, out), (0, "2: 2\n2: 2\n"), err)
+            self.assertEqual("MultiWorkerMirroredStrategy with num_workers = 2" in err, index == 0, "the chief alone says it")
+        line = "Single-worker MultiWorkerMirroredStrategy with local_devices = ('/job:localhost/replica:0/task:0/device:CPU:0',), communication = CommunicationImplementation.AUTO\n"
+        for log, shown in (("notice", True), ("warn", False)):
+            code, out, err = cases.run([given.program, "strategy"], LOCKSTEP_LOG=log)
+            self.assertEqual((code, out), (0, "1: 1\n1: 1\n"), err)
+            self.assertEqual(line in err, shown, err)
+
+    def test_name_addresses_that_lead_nowhere(self):
+        tasks = self.workers(2)
+        seeds = {"worker": ["host1:port", "host2:port", "host3:port"], "ps": ["host4:port", "host5:port"]}
+        tasks.start("worker", 1, steps(), cluster=seeds)
+        unknown = {"worker": ["no-such-host.invalid:12345", tasks.cluster["worker"][1]]}
+        tasks.start("worker", 0, steps(), cluster=unknown)
+        ended = tasks.wait(60)
+        self.assertEqual({code for code, _, _ in ended.values()}, {USAGE}, ended)
+        self.assertIn("has the address 'host4:port', whose port 'port' is no number from 1 to 65535", ended["worker", 1][2])
+        self.assertIn("the host 'no-such-host.invalid' of worker 0 cannot be resolved", ended["worker", 0][2])
+        tasks.start("worker", 1, steps(), cluster=unknown, LOCKSTEP_TIMEOUT="2s")
+        code, _, err = tasks.wait(60)["worker", 1]
+        self.assertEqual(code, TIMEOUT, err)
+        self.assertIn("the host 'no-such-host.invalid' of worker 0 cannot be resolved yet", err)
+
     def test_wait_for_one_that_is_late(self):
         tasks = self.workers(2)
         tasks.start("worker", 1, steps())
@@ -205,10 +246,10 @@ class Workers(unittest.TestCase):
 
     def test_only_chief_and_workers_train(self):
         tasks = self.workers(2)
-        tasks.start("evaluator", 0, steps(), cluster=dict(tasks.cluster, evaluator=["localhost:1"]))
+        tasks.start("evaluator", 0, [given.program, "strategy"], cluster=dict(tasks.cluster, evaluator=["localhost:1"]))
         code, _, err = tasks.wait(60)["evaluator", 0]
         self.assertEqual(code, USAGE, err)
-        self.assertIn("this is evaluator 0, and only chief and workers train together", err)
+        self.assertIn("this is evaluator 0, and only chief and workers train", err)
 
 
 if __name__ == "__main__":

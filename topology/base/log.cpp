@@ -12,8 +12,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 5> level_names = {"off", "error", "warn", "info", "debug"};
-constexpr std::array<std::string_view, 5> shouts = {"", "ERROR", "WARN", "INFO", "DEBUG"};
+constexpr std::array<std::string_view, 6> level_names = {"off", "error", "warn", "notice", "info", "debug"};
+constexpr std::array<std::string_view, 6> shouts = {"", "ERROR", "WARN", "NOTICE", "INFO", "DEBUG"};
 
 // Writes each line by one write(), so that lines of many processes on one terminal do not mix.
 void to_standard_error(LogLevel level, std::string_view line) {

@@ -13,7 +13,8 @@
 namespace lockstep {
 
 // Orders the levels from silent to talkative. A log writes the lines of its threshold and of the levels before it.
-enum class LogLevel : std::uint8_t { off, error, warn, info, debug };
+// `notice` is the default: warnings, and the few lines in which a program says on which devices it runs.
+enum class LogLevel : std::uint8_t { off, error, warn, notice, info, debug };
 
 // Return a level's name, and the level of a name; nothing if there is no such level.
 std::string_view to_string(LogLevel level);
@@ -27,7 +28,7 @@ class Log {
   using Sink = std::function<void(LogLevel, std::string_view line)>;
 
   // Makes a log. An empty `sink` writes lines such as "lockstep WARN [speaker] text" to standard error.
-  explicit Log(LogLevel threshold = LogLevel::warn, Sink sink = {});
+  explicit Log(LogLevel threshold = LogLevel::notice, Sink sink = {});
 
   // Returns the same log, in which every line names its speaker ("rank 3 of 8 on node-a").
   Log speaking_as(std::string_view who) const;
@@ -35,6 +36,7 @@ class Log {
   // Write a line of that level, if the threshold lets it pass.
   void error(std::string_view message) const { write(LogLevel::error, message); }
   void warn(std::string_view message) const { write(LogLevel::warn, message); }
+  void notice(std::string_view message) const { write(LogLevel::notice, message); }
   void info(std::string_view message) const { write(LogLevel::info, message); }
   void debug(std::string_view message) const { write(LogLevel::debug, message); }
 

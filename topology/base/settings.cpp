@@ -36,7 +36,7 @@ constexpr std::array rows = {
                false,
                "the key by which processes that TF_CONFIG names, without MPI, know each other; none: the user's own, "
                "in ~/.config/lockstep"},
-    SettingRow{Setting::log, "LOCKSTEP_LOG", "warn", "off, error, warn, info or debug", false,
+    SettingRow{Setting::log, "LOCKSTEP_LOG", "notice", "off, error, warn, notice, info or debug", false,
                "the level of messages on standard error or to the program's log callback"},
     SettingRow{Setting::nccl, "LOCKSTEP_NCCL", "1", "0 or 1", true,
                "use NCCL for data on GPUs if each member has its own (1), or copy it through the host (0)"},
@@ -220,7 +220,7 @@ int Settings::signal() const {
   return name == "none" ? 0 : name == "USR1" ? SIGUSR1 : SIGUSR2;
 }
 
-LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::warn); }
+LogLevel Settings::log_level() const { return parse_log_level(value(Setting::log)).value_or(LogLevel::notice); }
 
 TimeSpan Settings::silence() const { return parse_duration(value(Setting::silence)).value_or(Duration{}); }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <random>
 
+#include "collectives/call_tags.hpp"
 #include "collectives/engine/checked_transport.hpp"
 #include "collectives/engine/control_message.hpp"
 #include "collectives/engine/forwarding_transport.hpp"
@@ -214,6 +215,10 @@ TEST(Signature, TextNamesEverythingThatMustMatch) {
   EXPECT_EQ(to_text(signature_of(spec)), "all_reduce of 3 f32 in 2 tensors, user, ordered");
   EXPECT_EQ(to_text(signature_of({.count = 3, .fingerprints = {.variable = 4}})),
             "all_reduce of 3 f32, sum, for variable 4");
+  EXPECT_EQ(to_text(signature_of({.count = 3, .fingerprints = {.tag = call_tag_of("loss")}})),
+            "all_reduce of 3 f32, sum, tagged \"loss\"");
+  EXPECT_EQ(to_text(signature_of({.count = 3, .fingerprints = {.tag = 0x12345678abcdef00}})),
+            "all_reduce of 3 f32, sum, tagged #12345678");
 }
 
 TEST(Signature, HoldsOnlyTheArgumentsThatAllShare) {
@@ -240,13 +245,16 @@ TEST(Signature, HoldsOnlyTheArgumentsThatAllShare) {
 }
 
 TEST(Words, GoToBytesAndBack) {
-  const Signature signature = signature_of({.collective = Collective::reduce,
-                                            .op = ReduceOp::user,
-                                            .count = 5,
-                                            .root = 3,
-                                            .commutes = false,
-                                            .fingerprints = {.layout = 6, .function = 7, .variable = 8, .place = 9}});
+  const Signature signature =
+      signature_of({.collective = Collective::reduce,
+                    .op = ReduceOp::user,
+                    .count = 5,
+                    .root = 3,
+                    .commutes = false,
+                    .fingerprints = {.layout = 6, .function = 7, .variable = 8, .tag = 10, .merges = 11, .place = 9}});
   ASSERT_EQ(signature.fingerprints.place, 9U);
+  ASSERT_EQ(signature.fingerprints.tag, 10U);
+  ASSERT_EQ(signature.fingerprints.merges, 11U);
   const CallDescription call{12, signature, 99, "ring", "a.cpp:7"};
   for (const ControlMessage& word :
        {ControlMessage(AgreeMessage{call}), ControlMessage(QueryMessage{3}),

@@ -106,6 +106,38 @@ TEST(Roles, CountTheWorkersThatTrain) {
   EXPECT_EQ(worker_count({}, "evaluator"), 1) << "it need not be in the cluster";
 }
 
+TEST(Roles, TellTheDutiesOfATask) {
+  const ClusterSpec spec = {{"chief", {"c:1"}}, {"worker", {"w:1", "w:2"}}, {"ps", {"p:1"}}, {"evaluator", {"e:1"}}};
+  const auto duties = [&](const std::string& type) {
+    const Role role = role_of(spec, {type, 0});
+    EXPECT_EQ(role.type, type);
+    return std::tuple(role.trains, role.saves, role.serves, role.evaluates);
+  };
+  EXPECT_EQ(duties("chief"), std::tuple(true, true, false, false));
+  EXPECT_EQ(duties("worker"), std::tuple(true, false, false, false));
+  EXPECT_EQ(duties("ps"), std::tuple(false, false, true, false));
+  EXPECT_EQ(duties("evaluator"), std::tuple(false, false, false, true));
+  EXPECT_TRUE(role_of({{"worker", {"w:1", "w:2"}}}, {"worker", 0}).saves) << "there is no chief";
+  expect_refused([&] { role_of(spec, {"worker", 2}); }, "the task id 2 is none of worker");
+}
+
+TEST(ClusterSpec, NeedsPortsThatAreNumbers) {
+  check_ports({{"worker", {"host1:12345", "[::1]:1", "10.0.0.1:65535"}}});
+  const std::pair<const char*, const char*> wrong[] = {{"host1:port", "whose port 'port' is no number from 1 to 65535"},
+                                                       {"host1", "which has no port"},
+                                                       {"host1:", "which has no port"},
+                                                       {"host1:0", "whose port '0'"},
+                                                       {"host1:65536", "whose port '65536'"}};
+  for (const auto& [address, fact] : wrong)
+    expect_refused(
+        [address = address] {
+          check_ports({{"ps", {"host0:1", address}}});
+        },
+        text("ps 1 has the address '", address, "', ", fact));
+  EXPECT_EQ(host_of("host1:12345"), "host1");
+  EXPECT_EQ(host_of("[::1]:12345"), "::1");
+}
+
 TEST(Roles, RefuseClustersThatAStrategyCannotUse) {
   expect_refused([] { check_roles({{"chief", {"a:1", "a:2"}}}, std::nullopt); }, "at most one 'chief' job");
   expect_refused([] { check_roles({{"evaluator", {"a:1", "a:2"}}}, std::nullopt); }, "at most one 'evaluator' job");
