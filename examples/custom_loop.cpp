@@ -13,8 +13,8 @@ int main() {
   constexpr int global_batch = 16;
   MirroredStrategy strategy(2);
   const Scope scope = strategy.scope();
-  Variable w(1.0584904F, {.name = "kernel"});
-  Variable b(0.F, {.name = "bias"});
+  Variable w(1.0584904F, {.name = "kernel", .aggregation = Aggregation::only_first_replica});
+  Variable b(0.F, {.name = "bias", .aggregation = Aggregation::only_first_replica});
   const auto step = [&](ReplicaContext& replica) {
     float loss = 0;
     Tensor<float> gradients(TensorShape{2});  // of w and b
@@ -27,7 +27,7 @@ int main() {
       gradients[1] += slope;
     }
     replica.all_reduce(gradients, sum);
-    w -= learning_rate * gradients[0];  // every replica subtracts the same value
+    w -= learning_rate * gradients[0];  // all have the same value, so the first one's counts
     b -= learning_rate * gradients[1];
     return loss;
   };

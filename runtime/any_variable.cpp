@@ -25,6 +25,10 @@ TensorView AnyVariable::part(std::size_t index) const {
   if (index >= parts)
     throw Error(Code::usage, text("part ", index, " of ", state().rules().quoted(), ", which has ", parts, " here"),
                 "number the parts of this process from 0");
+  const detail::CallerContext who = state().caller_context("part");
+  const bool may_be_mine = who.kind == detail::CallerKind::part || !layout().is_shared;
+  if (who.kind != detail::CallerKind::all && !(may_be_mine && state().part_of(who.local) == index))
+    state().rules().refuse_part("part");
   return {state().memory_of(index), type(), shape().count()};
 }
 

@@ -35,7 +35,7 @@ class AnyVariable {
   // Describes the parts of this process.
   const VariableLayout& layout() const { return state().home().layout(); }
   // Returns the memory of a part of this process, in host or GPU memory. The variable owns it. Throws Error usage if
-  // there is no such part.
+  // there is no such part, and in a replica for a part that is not the replica's own.
   TensorView part(std::size_t index) const;
 
   // Are saved() and restore() of Variable, with the elements as this machine's bytes. All processes must call them.

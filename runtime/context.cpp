@@ -165,6 +165,12 @@ CallerContext caller_context(const Strategy& strategy) {
 
 bool is_helper() { return innermost != nullptr && innermost->helps; }
 
+void refuse_helper(std::string_view call) {
+  if (is_helper())
+    throw Error(Code::usage, text(call, " in a thread that entered a context by a handle"),
+                "leave it to the thread that gave the handle");
+}
+
 bool is_merged(const Strategy& strategy) {
   return innermost != nullptr && innermost->strategy == &strategy && innermost->merged;
 }
@@ -186,6 +192,7 @@ void require_cross_replica(const Strategy& strategy, std::string_view call) {
                      : call == "reduce" ? "use the context's all_reduce(), or "
                                         : "",
                      "call it outside of run(), or inside the context's merge_call()"));
+  refuse_helper(call);
 }
 
 }  // namespace detail

@@ -111,6 +111,8 @@ CallerContext caller_context(const Strategy& strategy);
 
 // True if this thread only works for the replica in whose context it is.
 bool is_helper();
+// Throws Error usage in such a thread. `call` names the call in the message.
+void refuse_helper(std::string_view call);
 // True if this thread speaks for all replicas in the middle of a run of the strategy.
 bool is_merged(const Strategy& strategy);
 // Removes a strategy that ends from the program's default and from this thread's stack.

@@ -149,7 +149,7 @@ void ReplicaGroup::broadcast(const TensorViews& value, int from) {
 void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<TensorViews>& values,
                              const CommunicationOptions& options, Origin origin, const detail::CallSubject& subject) {
   detail::CallSubject tagged = subject;
-  if (tagged.tag == 0) tagged.tag = call_tag_of(options.tag);
+  if (tagged.tag == 0) tagged.tag = call_tag_of(strategy.communication_with(options).tag);
   ReplicaGroup group(strategy, options, origin, tagged);
   if (values.empty()) return;
   if (group.size() == 1) return log_path(group);  // A single replica's values are already combined.
@@ -161,7 +161,9 @@ void CrossDeviceOps::combine(Strategy& strategy, ReduceOp op, const std::vector<
 
 void CrossDeviceOps::concatenate(Strategy& strategy, const TensorViews& value, const std::vector<std::size_t>& counts,
                                  const TensorView& all, Origin origin) {
-  ReplicaGroup group(strategy, {}, origin);
+  // Implementations gather bytes, so that members compare the type by the layout.
+  const std::uint64_t layout = layout_of(Fingerprint().add(static_cast<std::uint64_t>(all.type)).value(), 1);
+  ReplicaGroup group(strategy, {}, origin, {.layout = layout, .tag = call_tag_of(strategy.communication().tag)});
   gather_implementation(group, value, counts, all);
 }
 

@@ -107,8 +107,8 @@ class CrossDeviceOps {
   virtual ~CrossDeviceOps() = default;
   // Returns a text for people.
   virtual std::string describe() const = 0;
-  // True if the processes meet without their other replicas, by their training channel. It must be equal on all
-  // processes.
+  // True if the processes meet without their other replicas, by their training channel. The strategy refuses operations
+  // that differ in this between processes.
   virtual bool wants_leader() const { return false; }
 
   // Combines the tensors of all replicas. Returns the result once for each device in `to`. All processes call it.
@@ -205,7 +205,6 @@ class NcclAllReduce : public PackedOps {
 
 // Combines level by level, along the machine. Replicas that share a cache meet at one of them, then those of a
 // package, then the processes; results go back the same way. The replica that adds up changes from value to value.
-// With several processes of several replicas it must be the strategy's own; otherwise all replicas combine at once.
 class HierarchicalCopyAllReduce : public PackedOps {
  public:
   // Counts the bytes moved between replicas at a level, up and down, in this process. The level "processes" comes

@@ -258,7 +258,7 @@ void GradientReducer::BackwardPass::finish(Origin origin) {
 // Uses the order of the first replica.
 void GradientReducer::BackwardPass::freeze(Origin origin) {
   std::vector<int> order = reduction_.order;
-  replica_.broadcast(order, 0, origin);
+  replica_.next(origin, {.tag = reducer_.tag_})->broadcast(order, 0, origin);
   reducer_.lay_out(reduction_, order);
   reduction_.frozen = true;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "collectives/communicator/communicator.hpp"
 #include "runtime/cluster/resolver.hpp"
@@ -248,17 +249,17 @@ void MultiWorkerMirroredStrategy::begin_channels(Session& session) {
 void MultiWorkerMirroredStrategy::begin_ranks(Session& session, std::vector<detail::ReplicaPlacement> placements) {
   state().place(std::move(placements), 1);
   begin_channels(session);
-  state().begin(1, session.rank(), session.size(), [this] {
-    renew_training();
+  state().begin(1, session.rank(), session.size(), [this, is_first = true]() mutable {
+    if (!std::exchange(is_first, false)) renew_training();
     return [this](int /*local*/) {
       return std::make_unique<Communicator>(of_ranks(state().channels.at(Channel::health), "replicas", "replica"));
     };
   });
 }
 
+// A process cannot know if the channel has failed on another one, so all of them make it again.
 void MultiWorkerMirroredStrategy::renew_training() {
-  if (Communicator& health = state().channels.at(Channel::health); state().channels.at(Channel::training).failed())
-    state().channels.replace(Channel::training, of_ranks(health, "training channel"));
+  state().channels.replace(Channel::training, of_ranks(state().channels.at(Channel::health), "training channel"));
 }
 
 bool MultiWorkerMirroredStrategy::wants_leader() {

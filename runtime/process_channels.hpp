@@ -23,8 +23,6 @@ class ProcessChannels {
   void begin_alone(MakeChannel make) { make_ = std::move(make); }
   // Makes a channel again after a failure, at the same address; all processes call it.
   void replace(Channel channel, Communicator made);
-  // True if the processes have made channels together.
-  bool are_joint() const { return make_ == nullptr && channels_.front() != nullptr; }
 
   Communicator& at(Channel channel);
 

@@ -32,6 +32,7 @@ void check_parts(const Strategy& strategy, int parts) {
 class ReplicaCalls::CallGuard {
  public:
   explicit CallGuard(ReplicaCalls& calls) {
+    refuse_helper("a collective for all replicas");
     if (is_merged(calls.strategy_) || !calls.replicas_.have_threads()) return;
     guard_.emplace(calls.replicas_, "reduce()");
     StrategyState::of(calls.strategy_).restore();

@@ -56,7 +56,7 @@ Batch batch_of(Communicator& member, S& structure, Op op, Origin origin) {
     else if constexpr (std::is_constructible_v<NamedOp, Op>)
       add_view(batch, leaf.view(), NamedOp(op), origin);
     else
-      static_assert(Number<Op>, "lockstep: an AnyTensor is combined by sum, avg, min, max or prod");
+      static_assert(!HasView<decltype(leaf)>, "lockstep: an AnyTensor is combined by sum, avg, min, max or prod");
   });
   return batch;
 }
@@ -88,7 +88,7 @@ TensorViews views_of_parts(const PerReplica<Tensor<T>>& value) {
   return all;
 }
 // Turns views grouped by replica into views grouped by value. Throws Error usage if the replicas' values differ in
-// number or length.
+// number, length or type.
 inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& replicas) {
   std::vector<TensorViews> values(replicas.front().size());
   for (const TensorViews& each : replicas) {
@@ -96,6 +96,8 @@ inline std::vector<TensorViews> transposed(const std::vector<TensorViews>& repli
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (!values[i].empty() && values[i].front().count != each[i].count)
         refuse_regrouping(text(values[i].front().count, " and ", each[i].count, " elements to reduce"));
+      if (!values[i].empty() && values[i].front().type != each[i].type)
+        refuse_regrouping(text(to_string(values[i].front().type), " and ", to_string(each[i].type), " to reduce"));
       values[i].push_back(each[i]);
     }
   }

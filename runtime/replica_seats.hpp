@@ -6,7 +6,7 @@
 // over several devices would have more.
 #pragma once
 
-#include <ranges>
+#include <vector>
 
 namespace lockstep::detail {
 
@@ -20,8 +20,8 @@ class ReplicaSeats {
   int replicas() const { return replicas_; }
   int count() const { return replicas_; }  // Returns the number of seats.
   // Returns the seats of a replica, in order. Its function runs at the first one.
-  auto seats_of(int replica) const { return std::views::iota(replica, replica + 1); }
-  int main_seat_of(int replica) const { return seats_of(replica).front(); }
+  std::vector<int> seats_of(int replica) const { return {replica}; }
+  int main_seat_of(int replica) const { return replica; }
   int replica_of(int seat) const { return seat; }
   int member_of(int seat) const { return first_ + seat; }
 

@@ -3,10 +3,12 @@
 #include "runtime/replica_weights.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <numeric>
 
+#include "collectives/fingerprints.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -72,7 +74,13 @@ void check_weights(const ReplicaWeights& weights, int replicas) {
                 "give one for each replica of all processes");
 }
 
-std::string tag_of(const ReplicaWeights& weights) { return text("weights ", weights.to_string()); }
+// Has all bits of the weights, which the text rounds.
+std::string tag_of(const ReplicaWeights& weights) {
+  Fingerprint print;
+  for (int replica = 0; replica < weights.replicas(); ++replica)
+    print.add(std::bit_cast<std::uint64_t>(static_cast<double>(weights[replica])));
+  return text("weights ", weights.to_string(), " (", print.value(), ')');
+}
 
 }  // namespace detail
 

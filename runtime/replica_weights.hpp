@@ -84,12 +84,13 @@ Tensor<T> weighted_mean(Strategy& strategy, PerReplica<Tensor<T>> value, const R
   detail::require_cross_replica(strategy, "weighted_mean");
   detail::check_weights(weights, strategy.num_replicas_in_sync());
   detail::check_parts(strategy, value.size());
+  for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
   detail::ReplicaCalls::of(strategy).run_all(
       [&](Communicator& member, int local) {
         const int replica = strategy.replica(local).replica_id_in_sync_group();
         return member.all_reduce_async(value[local], premul_sum(weights[replica]), origin);
       },
-      origin, {.tag = call_tag_of(detail::tag_of(weights))});
+      origin, {.layout = detail::layout_of_value(value[0]), .tag = call_tag_of(detail::tag_of(weights))});
   return std::move(value[0]);
 }
 template <class T>

@@ -61,9 +61,10 @@ IndexedSlices<T> slices_of(const Tensor<T>& whole, const std::vector<std::uint8_
 
 // Exchanges the numbers of rows. All replicas call it.
 template <class T>
-std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices, Origin origin) {
+std::int64_t rows_of_all(ReplicaContext& replica, const IndexedSlices<T>& slices, const CommunicationOptions& options,
+                         Origin origin) {
   const EncodedRows mine = rows_of(slices);
-  const Tensor<std::int64_t> words = replica.all_gather(row(std::vector(mine.begin(), mine.end())), 0, origin);
+  const Tensor<std::int64_t> words = replica.all_gather(row(std::vector(mine.begin(), mine.end())), 0, options, origin);
   return rows_of_all(words.span());
 }
 
@@ -80,9 +81,10 @@ IndexedSlices<T> joined_slices(Tensor<T> values, const Tensor<std::int64_t>& ind
 
 // Gathers the slices of all replicas in their order. For a mean, each is divided by the number of replicas.
 template <class T>
-IndexedSlices<T> gather_slices(ReplicaContext& replica, const IndexedSlices<T>& slices, ReduceOp op, Origin origin) {
-  Tensor<T> values = replica.all_gather(slices.values(), 0, origin);
-  const Tensor<std::int64_t> indices = replica.all_gather(row(slices.indices()), 0, origin);
+IndexedSlices<T> gather_slices(ReplicaContext& replica, const IndexedSlices<T>& slices, ReduceOp op,
+                               const CommunicationOptions& options, Origin origin) {
+  Tensor<T> values = replica.all_gather(slices.values(), 0, options, origin);
+  const Tensor<std::int64_t> indices = replica.all_gather(row(slices.indices()), 0, options, origin);
   return joined_slices(std::move(values), indices, slices.dense_shape(), op, replica.num_replicas_in_sync());
 }
 
@@ -93,13 +95,13 @@ requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> Re
     const IndexedSlices<T>& slices, Op op, const CommunicationOptions& options, Origin origin) {
   const detail::ScopedTimeout scoped_timeout(communicator(), options.checked().timeout);
   const detail::ScopedCallSubject scoped_subject(communicator(), {.tag = tag_with(options)});
-  const std::int64_t rows = detail::rows_of_all(*this, slices, origin);
+  const std::int64_t rows = detail::rows_of_all(*this, slices, options, origin);
   if (!detail::goes_dense<T>(Op::op, size_, rows, slices.dense_shape()[0]))
-    return detail::gather_slices(*this, slices, Op::op, origin);
+    return detail::gather_slices(*this, slices, Op::op, options, origin);
   std::vector<std::uint8_t> touched = detail::touched(slices);
   Tensor<T> whole = slices.dense();
   // Uses the communicator even if the program combines its values by operations of its own.
-  next(origin)->all_reduce(touched, max, origin);
+  next(origin, {.tag = tag_with(options)})->all_reduce(touched, max, origin);
   all_reduce(whole, op, options, origin);
   return detail::slices_of(whole, touched);
 }

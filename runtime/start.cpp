@@ -22,22 +22,26 @@ bool launched_by_mpi() {
 struct Launch {
   std::shared_ptr<SessionBackend> backend = nullptr;  // Null if MPI connects the processes, or there is only this one.
   std::optional<Role> role = std::nullopt;            // Empty if no cluster is named.
+  std::optional<int> rank = std::nullopt;             // Is the rank that the cluster gives a task started by MPI.
 };
 
 std::shared_ptr<Resolver> resolver_of(const StartOptions& options) {
   return options.cluster_resolver ? options.cluster_resolver : std::make_shared<TfConfigResolver>();
 }
 
-// Returns the task's role among ranks, if the cluster names it. A wrong cluster is no error here, because only one rank
-// would leave; MultiWorkerMirroredStrategy refuses it on all ranks.
-std::optional<Role> role_of_rank(const StartOptions& options) {
+// Returns the role and the rank of a task started by MPI, if the cluster names it. A wrong cluster is no error here,
+// because only one rank would leave; MultiWorkerMirroredStrategy refuses it on all ranks.
+Launch launch_of_rank(const StartOptions& options) {
   try {
     const std::shared_ptr<Resolver> resolver = resolver_of(options);
     const std::optional<Task> me = resolver->task();
-    if (me && !resolver->cluster_spec().empty()) return role_of(resolver->cluster_spec(), *me);
+    const ClusterSpec cluster = resolver->cluster_spec();
+    if (!me || cluster.empty()) return {};
+    const Role role = role_of(cluster, *me);
+    return {.role = role, .rank = role.trains ? std::optional(id_in_cluster(cluster, *me)) : std::nullopt};
   } catch (const Error&) {
+    return {};
   }
-  return std::nullopt;
 }
 
 // Throws Error cluster if this task's host has no address. Warns of the other hosts, whose names may come later.
@@ -57,7 +61,7 @@ void check_hosts(const ClusterSpec& cluster, const Task& me, const Log& log) {
 }
 
 Launch launch_of(StartOptions& options) {
-  if (launched_by_mpi()) return {.role = role_of_rank(options)};
+  if (launched_by_mpi()) return launch_of_rank(options);
   const Settings settings = options.session.settings ? *options.session.settings : Settings::from_environment();
   const Log log(settings.log_level(), options.session.log);
   const std::shared_ptr<Resolver> resolver = resolver_of(options);
@@ -69,17 +73,18 @@ Launch launch_of(StartOptions& options) {
   if (!me)
     throw Error(Code::cluster, text(resolver->describe(), " names a cluster, but not which task of it this is"),
                 "give every process its own task: {\"type\": \"worker\", \"index\": 0}");
-  check_ports(cluster);
   const Role role = role_of(cluster, *me);
   if (!role.trains || worker_count(cluster, me->type) < 2) return {.role = role};
+  check_ports(cluster);
   check_hosts(cluster, *me, log);
   return {make_task_session_backend(cluster, *me, resolver->describe(), settings, log), role};
 }
 
-// Adds the role. Without a cluster, each rank is a worker.
-TaskSession with_role(Session session, const std::optional<Role>& role) {
+// Adds the role. Without a cluster, and with one TF_CONFIG for several ranks, each rank is a worker.
+TaskSession with_role(Session session, const Launch& launch) {
   const int rank = session.rank();
-  return {std::move(session), role.value_or(Role{.index = rank, .saves = rank == 0})};
+  const bool is_of_cluster = launch.role && launch.rank.value_or(rank) == rank;
+  return {std::move(session), is_of_cluster ? *launch.role : Role{.index = rank, .saves = rank == 0}};
 }
 
 }  // namespace
@@ -87,15 +92,15 @@ TaskSession with_role(Session session, const std::optional<Role>& role) {
 TaskSession start(StartOptions options) {
   end_by_exit_codes();
   Launch launch = launch_of(options);
-  if (!launch.backend) return with_role(Session(std::move(options.session)), launch.role);
-  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch.role);
+  if (!launch.backend) return with_role(Session(std::move(options.session)), launch);
+  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch);
 }
 
 TaskSession start(int& argc, char**& argv, StartOptions options) {
   end_by_exit_codes();
   Launch launch = launch_of(options);
-  if (!launch.backend) return with_role({argc, argv, std::move(options.session)}, launch.role);
-  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch.role);
+  if (!launch.backend) return with_role({argc, argv, std::move(options.session)}, launch);
+  return with_role(Session(std::move(launch.backend), std::move(options.session)), launch);
 }
 
 }  // namespace lockstep

@@ -55,7 +55,11 @@ void Strategy::reduce_in_place(NamedOp op, PerReplica<T>& value, Origin origin) 
     static_assert(!detail::is_slices<Leaf>, "lockstep: slices are combined by extended().reduce_to");
   });
   detail::check_mean(op, value[0]);
-  for (int local = 1; local < value.size(); ++local) detail::require_alike(value[0], value[local]);
+  for (int local = 1; local < value.size(); ++local) {
+    detail::require_alike(value[0], value[local]);
+    if (detail::layout_of_value(value[0]) != detail::layout_of_value(value[local]))
+      detail::refuse_regrouping("values of other shapes, types or keys to reduce");
+  }
   for (int local = 0; local < value.size(); ++local)  // Memory that is shared with the caller stays as it is.
     detail::for_each_leaf(value[local], [](auto& leaf) {
       if constexpr (detail::HasView<decltype(leaf)>) leaf = leaf.copy_at(leaf.location());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calculates with variables: in 2 * w + b each is what read() returns, and w -= 0.1F * g is assign_sub(). Included by
-// runtime/variable.hpp.
+// Calculates with variables: in 2 * w + b each stands for the value of read(), and w -= 0.1F * g is assign_sub().
+// Included by runtime/variable.hpp.
 #pragma once
 
 #include <type_traits>

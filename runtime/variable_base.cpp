@@ -122,19 +122,26 @@ void VariableBase::begin(Origin origin) {
 
 void VariableBase::move_to(Strategy& strategy, Origin origin) {
   if (home_.is_of(strategy)) return;
-  if (home_.is_running())
-    throw Error(Code::usage, text("adopt of ", rules_.quoted(), " while ", home_.strategy().describe(), " runs"),
-                "let its run() end before");
+  const VariableHome before = home_;
   try {
     VariableHome next(strategy, rules_.options());
+    if (home_.is_running())
+      throw Error(Code::usage, text("adopt of ", rules_.quoted(), " while ", home_.strategy().describe(), " runs"),
+                  "let its run() end before");
     lay_out(next.layout());
     home_ = std::move(next);
   } catch (...) {
     agree_on_shape(strategy, nullptr, origin);  // Tells the others, so that they don't wait.
     throw;
   }
-  agree_on_shape(strategy, &shape_, origin);
-  if (home_.is_spread() && !rules_.is_on_read()) spread(origin);
+  try {
+    agree_on_shape(strategy, &shape_, origin);
+    if (home_.is_spread() && !rules_.is_on_read()) spread(origin);
+  } catch (...) {
+    lay_out(before.layout());
+    home_ = before;
+    throw;
+  }
   StrategyState::of(strategy).variables.add(shared_from_this());
 }
 

@@ -34,8 +34,8 @@ IndexedSlices<T> Variable<T>::agree(ReplicaContext& replica, const IndexedSlices
   switch (aggregation()) {
     case Aggregation::sum:  // Rows are not added up, so a row that comes twice is changed twice.
     case Aggregation::mean:
-      detail::rows_of_all(replica, rows, origin);
-      return detail::gather_slices(replica, rows, aggregation() == Aggregation::sum ? ReduceOp::sum : ReduceOp::avg,
+      detail::rows_of_all(replica, rows, {}, origin);
+      return detail::gather_slices(replica, rows, aggregation() == Aggregation::sum ? ReduceOp::sum : ReduceOp::avg, {},
                                    origin);
     case Aggregation::only_first_replica:
       break;

@@ -79,7 +79,7 @@ std::vector<std::string> environment_of(const std::map<std::string, std::string>
   return all;
 }
 
-// Returns a socket that holds a port of those that the system gives to nobody who asks for any, or nothing.
+// Returns a socket that holds this port, or nothing if the port is taken. The system does not choose such ports.
 OwnedDescriptor hold_port(int port) {
   OwnedDescriptor held(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

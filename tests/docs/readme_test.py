@@ -57,7 +57,7 @@ class Documents(unittest.TestCase):
                 code = re.search(r"```cpp\n(.*?)```", text, re.S).group(1)
                 self.assertTrue(read(f"examples/{example}.cpp").endswith(code), f"examples/{example}.cpp is another program")
                 printed = re.search(r"prints\n\n```\n(.*?)```", text, re.S).group(1)
-                got, out, err = cases.run([os.path.join(given.build, "examples", example)])
+                got, out, err = cases.run([os.path.join(given.build, "examples", example)], LOCKSTEP_LOG="warn")
                 self.assertEqual((got, out, err), (0, printed, ""))
 
     def test_coming_from_mpi_shows_its_example(self):
@@ -76,7 +76,7 @@ class Documents(unittest.TestCase):
         self.assertLess(shown.count("\n"), 25)
 
     def test_the_custom_loop_prints_the_guides_losses(self):
-        got, out, err = cases.run([os.path.join(given.build, "examples", "custom_loop")])
+        got, out, err = cases.run([os.path.join(given.build, "examples", "custom_loop")], LOCKSTEP_LOG="warn")
         guide = ("0.29786447", "0.29653987", "0.29522538", "0.29392087", "0.29262626")
         self.assertEqual((got, out, err), (0, "".join(f"tf.Tensor({loss}, shape=(), dtype=float32)\n" for loss in guide), ""))
 
@@ -84,7 +84,7 @@ class Documents(unittest.TestCase):
         program = os.path.join(given.build, "examples", "heat")
         expected = ("time 0: conductivity 0.457910, error 2.1e-02\ntime 20: conductivity 0.221058, error 9.1e-05\n"
                     "time 40: conductivity 0.203680, error 1.8e-06\ntime 60: conductivity 0.201081, error 1.1e-07\n")
-        said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads])
+        said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads], LOCKSTEP_LOG="warn")
                 for ranks, threads in (("1", "1"), ("2", "2"))}
         self.assertEqual(said, {(0, expected, "")})
 

@@ -113,6 +113,7 @@ TEST_P(AnyVariables, GoToAnotherStrategy) {
     if (context.replica_id_in_sync_group() == size() - 1) throw std::runtime_error("no more");
     static_cast<void>(context.all_reduce(1, sum));
   };
+  end_calls();
   refusal([&] { strategy->run(fail); }, Code::replica_failed);
   EXPECT_PRED2(holds, ReplicaError(0, 2, 1, "is gone", nullptr, false).what(), "make a new strategy, and adopt() the");
   const std::unique_ptr<Strategy> old = std::exchange(strategy, GetParam().make());

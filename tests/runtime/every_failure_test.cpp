@@ -20,6 +20,7 @@ class Failures : public EveryLayout {
  protected:
   // Runs the function, which must fail, and returns the error that all processes must have.
   ReplicaError error_of(const std::function<void(ReplicaContext&)>& function) {
+    end_calls();
     try {
       strategy->run(function);
     } catch (const ReplicaError& error) {
@@ -100,6 +101,26 @@ TEST_P(Failures, OfACollectiveAreOneErrorOnAllProcesses) {
   EXPECT_TRUE(holds(error.what(), "made different calls")) << error.what();
   EXPECT_TRUE(holds(error.what(), "replica 0")) << error.what();
   EXPECT_FALSE(holds(error.what(), "rank")) << error.what();
+  expect_works();
+}
+
+// The other processes combine values for all replicas when the exception comes. They do not know if the channel for
+// training has failed as well.
+TEST_P(Failures, AreLearntInACallForAllReplicas) {
+  const auto ones = strategy->distribute_values_from([](ValueContext) { return 1; });
+  std::string words;
+  try {
+    strategy->run([](ReplicaContext& context) {
+      static_cast<void>(context.all_reduce(1, sum));
+      if (context.replica_id_in_sync_group() != 0) return;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The others end the run.
+      throw std::runtime_error("late");
+    });
+    static_cast<void>(strategy->reduce("SUM", ones));
+  } catch (const Error& error) {
+    words = error.what();
+  }
+  EXPECT_TRUE(holds(words, "late")) << words;
   expect_works();
 }
 

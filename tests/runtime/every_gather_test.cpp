@@ -111,6 +111,9 @@ class Gathers : public EveryLayout {
         [&](ReplicaContext& context, const Tensor<T>& own) { return context.all_gather(own, each.axis); }, mine);
     for (const auto& all : in_replicas.local()) EXPECT_EQ(all, whole) << each.name << ", in replicas";
   }
+  Tensor<float> gather_of_ones() {
+    return strategy->gather(strategy->distribute_values_from([](ValueContext) { return row({1.F, 1.F}); }), 0);
+  }
   // By each replica itself, which goes on.
   void are_refused(TensorShape (*shape)(int replica), std::string_view words) {
     const auto said = strategy->run([&](ReplicaContext& context) {
@@ -150,6 +153,18 @@ TEST_P(Gathers, TakeStructuresLeafByLeaf) {
     EXPECT_EQ(lists[0][i], row(all[0]));
     EXPECT_EQ(lists[1][i], row(all[1]));
   }
+}
+
+// Elements of different types have as many bytes, and are no values of each other.
+TEST_P(Gathers, OfOtherTypesAreAMismatch) {
+  if (strategy->num_local_replicas() == size()) GTEST_SKIP() << lacks("two processes, of which one gathers integers");
+  const auto gather = [&]<class T>(T one) {
+    const auto mine = strategy->distribute_values_from([&](ValueContext) { return row({one, one}); });
+    return refusal([&] { (void)strategy->gather(mine, 0); }, Code::mismatch);
+  };
+  const std::string said = first() == 0 ? gather(1) : gather(1.F);
+  EXPECT_NE(said.find("E016"), std::string::npos) << said;
+  EXPECT_EQ(gather_of_ones(), Tensor<float>(TensorShape{2 * size()}, 1.F)) << "and all go on";
 }
 
 TEST_P(Gathers, TakeVectorsOfNumbers) {

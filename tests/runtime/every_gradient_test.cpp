@@ -222,6 +222,7 @@ TEST_P(GradientReducers, RefuseWrongSteps) {
       step.finish();
     });
   };
+  end_calls();
   has(refusal(forget, Code::replica_failed), "a step ends without its 2 counts");
 }
 
@@ -243,6 +244,7 @@ TEST_P(GradientReducers, WorkAgainAfterAFailure) {
   };
   for (const bool fails : {false, true, true, false, true, false}) {
     if (fails) {
+      end_calls();
       EXPECT_TRUE(holds(refusal([&] { pass(true); }, Code::replica_failed), "once"));
       first_one = 1 - first_one;
     } else {

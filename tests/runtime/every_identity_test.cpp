@@ -30,6 +30,7 @@ class Identity : public EveryLayout {
     const auto differ = [&](ReplicaContext& context) {
       step(context, (is_here ? context.replica_id_in_sync_group() : first()) == 0);
     };
+    end_calls();
     const std::string words = refusal([&] { strategy->run(differ); }, Code::replica_failed);
     return words;
   }

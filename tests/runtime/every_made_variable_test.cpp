@@ -79,6 +79,7 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
   if (here == 1 && GetParam().name == "one_each") GTEST_SKIP() << lacks("needs a process with two replicas");
   for (const auto& names : {std::pair("foo", "bar"), {"foo", "foo1"}, {"foo_1", "foo_x"}, {"foo", "_1"}}) {
     const auto make = [&](ReplicaContext& context) { named(context.local_id() == 0 ? names.first : names.second); };
+    end_calls();
     const std::string words = refusal([&] { strategy->run(make); }, {Code::replica_failed, Code::peer_failed});
     if (here > 1) {
       EXPECT_PRED2(holds, words,

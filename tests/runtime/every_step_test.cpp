@@ -46,6 +46,7 @@ class Steps : public EveryLayout {
  protected:
   bool shares_parts() const { return holds(strategy->describe(), "Central") && size() > 1; }
   void fail(StepVariables& all) {
+    end_calls();
     const auto words = refusal(
         [&] {
           strategy->step([&](ReplicaContext& context) {
@@ -90,8 +91,10 @@ TEST_P(Steps, PutBackPartsThatWereWrittenInPlace) {
     if (context.replica_id_in_sync_group() == size() - 1) throw std::runtime_error("in the middle");
     (void)context.all_reduce(1, sum);
   };
+  end_calls();
   refusal([&] { strategy->step(write); }, Code::replica_failed);
   for (const Tensor<float>& each : v.parts()) EXPECT_EQ(each, row({1.F, 2.F}));
+  end_calls();
   refusal([&] { strategy->run(write); }, Code::replica_failed);
   EXPECT_EQ(v.parts().back(), row({1.F, 9.F})) << "run() undoes nothing";
 }

@@ -158,6 +158,7 @@ TEST_P(EveryStrategy, ReductionsHaveNamesInAnyLetters) {
 
 TEST_P(EveryStrategy, ExceptionsInMergeCallEndTheRun) {
   const auto thrown = [&](const std::function<void(ReplicaContext&)>& function) {
+    end_calls();
     try {
       strategy->run(function);
       ADD_FAILURE() << "nothing was thrown";
@@ -229,7 +230,7 @@ TEST_P(EveryStrategy, ThreadsOfReplicasEnterTheirContext) {
     is_refused([&] { const ContextHandle::Enter twice(here); }, "where it already is");
   };
   strategy->run([&](ReplicaContext& replica) {
-    std::thread helper([&, here = current_context()] { work(replica, here); });
+    std::jthread helper([&, here = current_context()] { work(replica, here); });
     const int total = replica.all_reduce(1, sum);
     helper.join();
     EXPECT_EQ(total, size());
@@ -241,6 +242,7 @@ TEST_P(EveryStrategy, ThreadsOfReplicasEnterTheirContext) {
     const ContextHandle::Enter entered(here);
     EXPECT_EQ(&get_strategy(), strategy.get());
     EXPECT_TRUE(in_cross_replica_context());
+    EXPECT_PRED2(holds, refusal([&] { strategy->run([] {}); }, Code::usage), "by a handle");
   });
   outside.join();
 }

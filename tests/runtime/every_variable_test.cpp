@@ -96,6 +96,7 @@ TEST_P(Variables, WithoutAnAggregationChangeInTheirOwnReplicaAlone) {
   Variable v(0.F, written(Aggregation::none));
   const auto assign = [&] { strategy->run([&](ReplicaContext& context) { v.assign(number(context)); }); };
   if (is_central()) {
+    end_calls();
     EXPECT_NE(refusal(assign, Code::replica_failed).find("has no aggregation"), std::string::npos);
     return;
   }

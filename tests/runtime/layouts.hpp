@@ -39,6 +39,8 @@ class EveryLayout : public testing::TestWithParam<Layout> {
     return text(name.type == "GPU" ? "gpu:" : "cpu:", name.index);
   }
   bool is_on_gpus() const { return strategy->devices().front().find("GPU") != std::string::npos; }
+  // Waits until all processes have ended their calls: a failure in one of them would meet those that have not.
+  void end_calls() { strategy->channel(Channel::checkpoints).barrier(); }
   bool is_in_one_process() const { return strategy->num_local_replicas() == size(); }
 };
 

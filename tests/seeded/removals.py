@@ -24,7 +24,7 @@ REMOVALS = [
     (18, "the list of a variable's parts", RUNTIME + "variable_rules.cpp", "  if (layout.is_plain()) return one(0);", "return one(0);"),
     (19, "replicas of other ranks", RUNTIME + "strategy.cpp", "state_->config.size()", "state_->replicas.count()"),
     (20, "the strategy's cluster", RUNTIME + "multi_worker.cpp", "  state().resolver = cluster_of(session, options.cluster_resolver);", ""),
-    (21, "the destinations of reduce_to", RUNTIME + "extended.hpp", "ops().reduce(*strategy_, op, std::move(value), to, options, origin)", "ops().reduce(*strategy_, op, std::move(value), DeviceList(), options, origin)"),
+    (21, "the destinations of reduce_to", RUNTIME + "extended.hpp", "ops().reduce(*strategy_, op, std::move(value), to, options, origin)", "ops().reduce(*strategy_, op, std::move(value), Destinations(), options, origin)"),
     (21, "updates of each part", RUNTIME + "update.hpp", "    for (const VariableLayout::Part& each : parts) call(each.replica);", "call(0);"),
     # Running, reducing, gathering.
     (23, "values of all replicas in merge_call", RUNTIME + "replica_context.hpp", "(brought)->values", "(REMOVED ? all.front() : brought)->values"),
