@@ -36,7 +36,7 @@ std::uint64_t ReplicaContext::tag_with(const CommunicationOptions& options) cons
 }
 
 void ReplicaContext::note_merge(Origin origin) {
-  communicator();  // Refuses other threads before they note anything.
+  communicator();          // Refuses other threads before they note anything.
   if (size_ == 1) return;  // The default strategy's only replica serves all threads.
   merges_ = Fingerprint().add(merges_).add(fingerprint_of(origin)).value();
 }

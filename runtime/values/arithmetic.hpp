@@ -78,7 +78,7 @@ bool is_nan(const T& a) {
   if constexpr (is_small_float<T>)
     return is_nan(static_cast<float>(a));
   else if constexpr (std::is_floating_point_v<T>)
-    return a != a;
+    return a != a;  // NOLINT(misc-redundant-expression): true for NaN alone
   else
     return false;
 }

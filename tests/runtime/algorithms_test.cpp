@@ -10,6 +10,7 @@
 #include "collectives/algorithms/algorithms.hpp"
 #include "collectives/communicator/local.hpp"
 #include "tests/support/holds.hpp"
+#include "tests/support/sanitized.hpp"
 #include "topology/base/bytes.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/read_machine.hpp"
@@ -62,7 +63,7 @@ bool combine_all(Communicator& world, const std::string& algorithm) {
 
 template <class... T>
 bool combine_types(Communicator& world, const std::string& algorithm) {
-  return (... | combine_all<T>(world, algorithm));
+  return (... + static_cast<int>(combine_all<T>(world, algorithm))) > 0;  // runs all of them
 }
 
 TEST(AllReduces, GiveTheSameBytesOnAllMembersByEveryAlgorithm) {
@@ -78,8 +79,10 @@ TEST(AllReduces, GiveTheSameBytesOnAllMembersByEveryAlgorithm) {
     bool has_run = false;
     const auto body = [&](Communicator& world) {
       const testing::ScopedTrace trace(__FILE__, __LINE__, text(name, " of ", world.size()));
-      const bool mine = combine_types<f16, bf16, float, double, std::int8_t, std::int16_t, std::int32_t, std::int64_t,
-                                      std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>(world, name);
+      const bool mine =
+          sanitized ? combine_types<f16, std::int32_t>(world, name)  // Sanitizers take many times as long.
+                    : combine_types<f16, bf16, float, double, std::int8_t, std::int16_t, std::int32_t, std::int64_t,
+                                    std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>(world, name);
       const std::lock_guard lock(mutex);
       has_run |= mine;
     };

@@ -62,7 +62,7 @@ class TimeSpan {
   constexpr std::int64_t count() const { return nanoseconds_; }
 
   friend constexpr bool operator==(TimeSpan, TimeSpan) = default;
-  friend constexpr auto operator<=>(TimeSpan, TimeSpan) = default;
+  friend constexpr auto operator<=>(TimeSpan, TimeSpan) = default;  // NOLINT(modernize-use-nullptr): of clang 14
   friend constexpr TimeSpan operator+(TimeSpan left, TimeSpan right) {
     left.nanoseconds_ += right.nanoseconds_;
     return left;
