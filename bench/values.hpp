@@ -8,6 +8,7 @@
 
 #include "collectives/spec.hpp"
 #include "collectives/types.hpp"
+#include "collectives/visit_type.hpp"
 
 namespace lockstep::bench {
 
@@ -25,36 +26,12 @@ T number(double value) {
 // Calls `f` with a value of the C++ type. Any other type counts as u8.
 template <class F>
 void with_type(DataType type, const F& f) {
-  switch (type) {
-    case DataType::i8:
-      return f(std::int8_t{});
-    case DataType::i16:
-      return f(std::int16_t{});
-    case DataType::i32:
-      return f(std::int32_t{});
-    case DataType::i64:
-      return f(std::int64_t{});
-    case DataType::u16:
-      return f(std::uint16_t{});
-    case DataType::u32:
-      return f(std::uint32_t{});
-    case DataType::u64:
-      return f(std::uint64_t{});
-    case DataType::f16:
-      return f(f16{});
-    case DataType::bf16:
-      return f(bf16{});
-    case DataType::f32:
-      return f(float{});
-    case DataType::f64:
-      return f(double{});
-    case DataType::c64:
-      return f(std::complex<float>{});
-    case DataType::c128:
-      return f(std::complex<double>{});
-    default:
-      return f(std::uint8_t{});
-  }
+  visit_type(type, [&]<class T>(std::type_identity<T> /*for its type*/) {
+    if constexpr (std::is_void_v<T> || std::is_same_v<T, bool>)
+      f(std::uint8_t{});
+    else
+      f(T{});
+  });
 }
 
 }  // namespace lockstep::bench

@@ -2,10 +2,11 @@
 // Copies and prints tensors whose type is known at run time only.
 #include "runtime/any_tensor.hpp"
 
-#include <complex>
 #include <cstring>
+#include <type_traits>
 #include <vector>
 
+#include "collectives/visit_type.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -22,40 +23,12 @@ std::string element_text(const std::byte* memory, std::size_t i, bool is_scalar)
 
 using ElementText = std::string (*)(const std::byte* memory, std::size_t i, bool is_scalar);
 ElementText element_text_of(DataType type) {
-  switch (type) {
-    case DataType::boolean:
-      return element_text<bool>;
-    case DataType::f16:
-      return element_text<f16>;
-    case DataType::bf16:
-      return element_text<bf16>;
-    case DataType::f32:
-      return element_text<float>;
-    case DataType::f64:
-      return element_text<double>;
-    case DataType::i8:
-      return element_text<std::int8_t>;
-    case DataType::i16:
-      return element_text<std::int16_t>;
-    case DataType::i32:
-      return element_text<std::int32_t>;
-    case DataType::i64:
-      return element_text<std::int64_t>;
-    case DataType::u8:
-      return element_text<std::uint8_t>;
-    case DataType::u16:
-      return element_text<std::uint16_t>;
-    case DataType::u32:
-      return element_text<std::uint32_t>;
-    case DataType::u64:
-      return element_text<std::uint64_t>;
-    case DataType::c64:
-      return element_text<std::complex<float>>;
-    case DataType::c128:
-      return element_text<std::complex<double>>;
-    default:
+  return visit_type(type, [&]<class T>(std::type_identity<T> /*for its type*/) -> ElementText {
+    if constexpr (std::is_void_v<T>)
       throw Error(Code::usage, text("a tensor of the type ", to_string(type)), "use numbers, complex numbers or bool");
-  }
+    else
+      return element_text<T>;
+  });
 }
 
 std::string place_name(gpu::MemoryLocation location) {

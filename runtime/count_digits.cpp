@@ -8,6 +8,8 @@
 #include <type_traits>
 
 #include "collectives/types.hpp"
+#include "collectives/visit_type.hpp"
+#include "runtime/values/arithmetic.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -44,33 +46,12 @@ std::int64_t largest_exact_sum(DataType type, ReduceOp op, bool is_narrow) {
   }
 }
 
-// Calls `function` with a number of the type.
+// Calls `function` with a number of the type. Only types that carry counts come here.
 template <class F>
 void with_number_of(DataType type, F&& function) {
-  switch (type) {
-    case DataType::i8:
-      return function(std::int8_t{});
-    case DataType::u8:
-      return function(std::uint8_t{});
-    case DataType::i16:
-      return function(std::int16_t{});
-    case DataType::u16:
-      return function(std::uint16_t{});
-    case DataType::i32:
-      return function(std::int32_t{});
-    case DataType::u32:
-      return function(std::uint32_t{});
-    case DataType::f16:
-      return function(f16{});
-    case DataType::bf16:
-      return function(bf16{});
-    case DataType::f32:
-      return function(float{});
-    case DataType::f64:
-      return function(double{});
-    default:
-      return function(std::int64_t{});  // u64 has the same bits.
-  }
+  visit_type(type, [&]<class T>(std::type_identity<T> /*for its type*/) {
+    if constexpr (Number<T> && !std::is_same_v<T, bool> && !is_complex<T>) function(T{});
+  });
 }
 
 // Converts through float for 16-bit floats, which have no other conversion.

@@ -21,19 +21,18 @@ namespace lockstep {
 class Destinations {
  public:
   Destinations() = default;
+  // NOLINTBEGIN(google-explicit-constructor): lists, variables and values are destinations
   // Take the names of devices. They throw Error usage for none.
-  Destinations(std::vector<std::string> devices);           // NOLINT(google-explicit-constructor)
-  Destinations(std::initializer_list<std::string> devices)  // NOLINT(google-explicit-constructor)
-      : Destinations(std::vector<std::string>(devices)) {}
+  Destinations(std::vector<std::string> devices);
+  Destinations(std::initializer_list<std::string> devices) : Destinations(std::vector<std::string>(devices)) {}
   // Take the devices that hold the parts of a variable.
-  Destinations(const AnyVariable& variable);  // NOLINT(google-explicit-constructor)
+  Destinations(const AnyVariable& variable);
   template <class T>
-  Destinations(const Variable<T>& variable)
-      : Destinations(AnyVariable(variable)) {}  // NOLINT(google-explicit-constructor)
+  Destinations(const Variable<T>& variable) : Destinations(AnyVariable(variable)) {}
   // Takes the devices of a value's parts: there must be one for each replica of the process.
   template <class T>
-  Destinations(const PerReplica<T>& value)
-      : parts_(value.size()), is_value_(true) {}  // NOLINT(google-explicit-constructor)
+  Destinations(const PerReplica<T>& value) : parts_(value.size()), is_value_(true) {}
+  // NOLINTEND(google-explicit-constructor)
 
   // Returns the local replicas on these devices of the strategy. It leaves out devices that name another process by job
   // and task. Throws Error usage for an unknown device, and for a value of another number of parts.
@@ -129,10 +128,10 @@ class CrossDeviceOps {
   template <class T>
   Mirrored<Tensor<T>> gather(Strategy& strategy, const PerReplica<Tensor<T>>& value, const Destinations& to, int axis,
                              Origin origin = Origin::here()) {
-    const detail::GatherLayout layout(detail::ReplicaCalls::of(strategy).shapes_of_all(value, "gather", origin), axis);
-    Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
-    concatenate(strategy, detail::views_of_parts(value), layout.counts(), detail::view_of(all), origin);
-    return broadcast(strategy, layout.assemble(all), to);
+    const auto joined = [&](const auto& parts, const auto& counts, const auto& all) {
+      concatenate(strategy, parts, counts, all, origin);
+    };
+    return broadcast(strategy, detail::gathered(strategy, value, axis, origin, joined), to);
   }
   // Concatenates values of any type, as ReplicaGroup::all_gather() does.
   void concatenate(Strategy& strategy, const TensorViews& value, const std::vector<std::size_t>& counts,

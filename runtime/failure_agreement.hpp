@@ -22,7 +22,7 @@ struct RunFailure {
   Kind kind = Kind::none;    // joint: several replicas have it, as a collective that differs
   std::uint64_t run = 0;     // the number of the run, from 1
   int replica = 0;           // the number in the sync group
-  std::string message = {};  // the text of the exception; at most 1,900 bytes are kept
+  std::string message = {};  // the text of the exception; others get its first 1,906 bytes
 };
 
 // Belongs to one process of a strategy. It uses a communicator of the processes, and serves one failure at a time.

@@ -13,9 +13,7 @@ class DefaultStrategy final : public Strategy {
  public:
   DefaultStrategy() : Strategy("the default strategy", detail::resolved_options_here({})) {
     state().replicas.add(1, 0);
-    state().channels.begin_alone([&options = state().config.options()](Channel channel) {
-      return std::move(*detail::ReplicaMembers::in_this_process(1, options, text(to_string(channel), " channel"))(0));
-    });
+    state().channels.begin_alone(detail::ReplicaMembers::channels_alone(state().config.options()));
     state().members.serve_each_thread([&options = state().config.options()]() -> Communicator& {
       thread_local std::unique_ptr<Communicator> mine;
       if (!mine || mine->failed()) mine = detail::ReplicaMembers::in_this_process(1, options)(0);

@@ -9,45 +9,24 @@
 #include "collectives/communicator/communicator_core.hpp"
 #include "collectives/gpu/memory.hpp"
 #include "collectives/kernels/kernels.hpp"
+#include "collectives/visit_type.hpp"
+#include "runtime/values/arithmetic.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 namespace {
 
-// Calls `function` with the memory as a span of its type.
+// Calls `function` with the memory as a span of its type. Throws Error usage for types without an order.
 template <class F>
-decltype(auto) typed(const TensorView& view, F&& function) {
-  const auto with = [&]<class T>(T* data) -> decltype(auto) { return function(std::span<T>(data, view.count)); };
-  switch (view.type) {
-    case DataType::f16:
-      return with(static_cast<f16*>(view.data));
-    case DataType::bf16:
-      return with(static_cast<bf16*>(view.data));
-    case DataType::f32:
-      return with(static_cast<float*>(view.data));
-    case DataType::f64:
-      return with(static_cast<double*>(view.data));
-    case DataType::i8:
-      return with(static_cast<std::int8_t*>(view.data));
-    case DataType::i16:
-      return with(static_cast<std::int16_t*>(view.data));
-    case DataType::i32:
-      return with(static_cast<std::int32_t*>(view.data));
-    case DataType::i64:
-      return with(static_cast<std::int64_t*>(view.data));
-    case DataType::u8:
-      return with(static_cast<std::uint8_t*>(view.data));
-    case DataType::u16:
-      return with(static_cast<std::uint16_t*>(view.data));
-    case DataType::u32:
-      return with(static_cast<std::uint32_t*>(view.data));
-    case DataType::u64:
-      return with(static_cast<std::uint64_t*>(view.data));
-    default:
+void typed(const TensorView& view, F&& function) {
+  visit_type(view.type, [&]<class T>(std::type_identity<T> /*for its type*/) {
+    if constexpr (std::is_void_v<T> || std::is_same_v<T, bool> || is_complex<T>)
       throw Error(Code::usage, text("replicas' values of the type ", to_string(view.type), " are not reduced"),
                   "use numbers that have an order");
-  }
+    else
+      function(std::span<T>(static_cast<T*>(view.data), view.count));
+  });
 }
 
 // Gives the host access to a view's memory: a copy if that is a GPU's.

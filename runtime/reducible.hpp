@@ -14,12 +14,6 @@
 
 namespace lockstep::detail {
 
-// Holds for memory whose type is known at run time only, as an AnyTensor's.
-template <class X>
-concept HasView = requires(std::remove_cvref_t<X>& value) {
-  { value.view() } -> std::same_as<TensorView>;
-};
-
 // Explains a value that has leaves of other types, by one sentence of the compiler. Returns true if it has none.
 template <class S>
 constexpr bool check_leaves() {

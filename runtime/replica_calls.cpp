@@ -77,35 +77,37 @@ void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject&
   wait_all(requests, origin);
 }
 
-// Runs the job of replica 0 in this thread, and the others in new ones.
+// Runs the job of seat 0 in this thread, and the others in new ones.
 void ReplicaCalls::run_in_new_threads(const std::function<void(int)>& job) {
-  const int replicas = replicas_.count();
+  const int seats = replicas_.seats().count();
   std::vector<std::jthread> others;
-  others.reserve(static_cast<std::size_t>(replicas));
+  others.reserve(static_cast<std::size_t>(seats));
   try {
-    for (int i = 1; i < replicas; ++i) others.emplace_back(job, i);
+    for (int i = 1; i < seats; ++i) others.emplace_back(job, i);
   } catch (const std::system_error& error) {  // Threads that have started need not wait for the rest.
-    const Error why = system_error(text("threads for the calls of ", replicas, " replicas"), error.code().value(),
-                                   "raise the limit of threads (ulimit -u)");
-    for (int i = static_cast<int>(others.size()) + 1; i < replicas; ++i) members_.at(i).core()->member().refuse(why);
+    const Error why = system_error(text("threads for the calls of ", replicas_.count(), " replicas"),
+                                   error.code().value(), "raise the limit of threads (ulimit -u)");
+    for (int i = static_cast<int>(others.size()) + 1; i < seats; ++i) members_.at(i).core()->member().refuse(why);
     members_.at(0).core()->member().refuse(why);
     throw why;
   }
   job(0);
 }
 
-// Runs each member's call in a thread of its own, on that replica's processors. Of several failures, the cause is
+// Runs each member's call in a thread of its own, on that seat's processors. Of several failures, the cause is
 // thrown rather than its consequences.
 void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubject& subject) {
-  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(replicas_.count()));
-  const auto run_one = [&](int local) {
-    const ScopedCpuBinding binding(devices_.placements()[static_cast<std::size_t>(local)].cpus);
-    Communicator& member = members_.at(local);
+  const ReplicaSeats& seats = replicas_.seats();
+  std::vector<std::exception_ptr> failures(static_cast<std::size_t>(seats.count()));
+  const auto run_one = [&](int seat) {
+    const int local = seats.replica_of(seat);
+    const ScopedCpuBinding binding(devices_.placements()[static_cast<std::size_t>(seat)].cpus);
+    Communicator& member = members_.at(seat);
     try {
       const ScopedCallSubject scoped_subject(member, with_merges(subject, local));
       start(member, local).wait(origin);
     } catch (const std::exception& error) {
-      failures[static_cast<std::size_t>(local)] = std::current_exception();
+      failures[static_cast<std::size_t>(seat)] = std::current_exception();
       member.core()->member().refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
     }
   };
@@ -122,7 +124,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
 // see that one leave.
 void ReplicaCalls::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
   const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
-  for (int i = 0; i < replicas_.count() && !begun.empty(); ++i) members_.at(i).core()->member().refuse(why);
+  for (int i = 0; i < replicas_.seats().count() && !begun.empty(); ++i) members_.at(i).core()->member().refuse(why);
   for (Request& each : begun) {
     try {
       each.wait(origin);

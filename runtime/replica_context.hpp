@@ -309,8 +309,9 @@ class ReplicaContext {
   detail::CountedCall next(Origin origin, detail::CallSubject subject = {});
   // Returns the fingerprint of the call's tag, or of the strategy's. Throws Error usage for wrong options.
   std::uint64_t tag_with(const CommunicationOptions& options) const;
-  // Notes the place of a merge_call, and returns the fingerprint of those since the last collective and forgets them.
+  // Notes the place of a merge_call.
   void note_merge(Origin origin);
+  // Returns the fingerprint of the merge_calls since the last collective, and forgets them.
   std::uint64_t take_merges() { return size_ == 1 ? 0 : std::exchange(merges_, 0); }
   // Is a merge_call of the program.
   template <class F, class... A>

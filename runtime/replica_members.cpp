@@ -34,6 +34,12 @@ ReplicaMembers::MakeMember ReplicaMembers::in_this_process(int size, const Resol
   };
 }
 
+ProcessChannels::MakeChannel ReplicaMembers::channels_alone(const ResolvedOptions& options) {
+  return [&options](Channel channel) {
+    return std::move(*in_this_process(1, options, text(to_string(channel), " channel"))(0));
+  };
+}
+
 void ReplicaMembers::begin(ReplicaThreads& threads, int seats, Prepare prepare) {
   threads_ = &threads;
   seats_ = seats;
@@ -79,7 +85,6 @@ void ReplicaMembers::make(const MakeMember& make) {
 }
 
 std::optional<RunFailure> ReplicaMembers::restore() {
-  if (!communicators_.empty() && !have_failed()) return std::nullopt;
   std::optional<RunFailure> failure;
   try {
     if (agreement_) {

@@ -31,6 +31,8 @@ class ReplicaMembers {
 
   // Returns the maker of members that are threads of this process, `size` in all. `name` is that of their communicator.
   static MakeMember in_this_process(int size, const ResolvedOptions& options, std::string name = "replicas");
+  // Returns the maker of the channels of a process that has no others. `options` must outlive it.
+  static ProcessChannels::MakeChannel channels_alone(const ResolvedOptions& options);
   // Makes the member of each of `seats` seats in this process, in the seat's thread. `threads` must live until
   // end(). After a failure, restore() makes them again by the same function.
   void begin(ReplicaThreads& threads, int seats, Prepare prepare);
@@ -42,9 +44,11 @@ class ReplicaMembers {
   // Returns the first replica's member; null if members were not made together, or it has failed.
   Communicator* first() const;
   bool have_failed() const;
+  // True if the next call must make the members again.
+  bool need_restoring() const { return communicators_.empty() || have_failed(); }
 
-  // Makes failed members again, together with all processes. Returns the failure on which they agree, if this is after
-  // one. Throws Error already_failed if they cannot be made.
+  // Makes the members again, together with all processes. Returns the failure on which processes agree; nothing if
+  // there is only this one. Throws Error already_failed if they cannot be made.
   std::optional<RunFailure> restore();
   // Ends the wait of other members for a replica that has failed.
   void refuse(int seat, const std::string& why);

@@ -94,7 +94,6 @@ template <class T, class Op>
 requires(Op::op == ReduceOp::sum || Op::op == ReduceOp::avg) IndexedSlices<T> ReplicaContext::all_reduce(
     const IndexedSlices<T>& slices, Op op, const CommunicationOptions& options, Origin origin) {
   const detail::ScopedTimeout scoped_timeout(communicator(), options.checked().timeout);
-  const detail::ScopedCallSubject scoped_subject(communicator(), {.tag = tag_with(options)});
   const std::int64_t rows = detail::rows_of_all(*this, slices, options, origin);
   if (!detail::goes_dense<T>(Op::op, size_, rows, slices.dense_shape()[0]))
     return detail::gather_slices(*this, slices, Op::op, options, origin);

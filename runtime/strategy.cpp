@@ -74,9 +74,7 @@ void detail::StrategyState::begin(int count, int first, int size, const Prepare&
 }
 
 void detail::StrategyState::begin_alone(int count) {
-  channels.begin_alone([this](Channel channel) {
-    return std::move(*ReplicaMembers::in_this_process(1, config.options(), text(to_string(channel), " channel"))(0));
-  });
+  channels.begin_alone(ReplicaMembers::channels_alone(config.options()));
   begin(count, 0, count, [this, count] { return ReplicaMembers::in_this_process(count, config.options()); });
 }
 
@@ -174,9 +172,9 @@ void detail::StrategyState::forget_merges() {
 
 // Processes that have found a failure in different runs count on from the failed one.
 void detail::StrategyState::restore() {
-  const bool has_failed = members.have_failed();
+  if (!members.need_restoring()) return;
+  forget_merges();
   const std::optional<RunFailure> failure = members.restore();
-  if (has_failed || failure) forget_merges();
   if (failure && failure->kind != RunFailure::Kind::none) runs = failure->run;
 }
 

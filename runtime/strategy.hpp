@@ -71,7 +71,7 @@ class Strategy {
   Order order() const;
   // Returns the options of calls that have none of their own.
   const CommunicationOptions& communication() const;
-  // Returns the strategy's options, overridden by those of a call: the timeout and the bytes per pack.
+  // Returns the strategy's options, overridden by those of a call.
   CommunicationOptions communication_with(const CommunicationOptions& call);
   const Log& log() const;
 

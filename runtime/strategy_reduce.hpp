@@ -120,18 +120,30 @@ Tensor<T> Strategy::reduce(NamedOp op, const PerReplica<Tensor<T>>& value, std::
   if (op.op() != ReduceOp::avg)
     return reduce(op, PerReplica(detail::all_converted<T>(folded(detail::SumType<T>()))), origin);
   // A mean of means would weigh elements by their distribution over replicas.
-  auto sums = reduce(sum, PerReplica(folded(detail::MeanType<T>())), origin);
+  auto sums = reduce(sum, PerReplica(folded(detail::SumType<T>())), origin);
   for (auto& each : sums) each = detail::divided(each, count);
   return cast<T>(sums);
 }
 
+namespace detail {
+
+// Gathers tensors along an axis. `concatenate(parts, counts, all)` writes the elements of all replicas, one replica
+// after the other.
+template <class T, class F>
+Tensor<T> gathered(Strategy& strategy, const PerReplica<Tensor<T>>& value, int axis, Origin origin, F&& concatenate) {
+  const GatherLayout layout(ReplicaCalls::of(strategy).shapes_of_all(value, "gather", origin), axis);
+  Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
+  concatenate(views_of_parts(value), layout.counts(), view_of(all));
+  return layout.assemble(all);
+}
+
+}  // namespace detail
+
 template <class T>
 Tensor<T> Strategy::gather(const PerReplica<Tensor<T>>& value, int axis, Origin origin) {
-  detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*this);
-  const detail::GatherLayout layout(calls.shapes_of_all(value, "gather", origin), axis);
-  Tensor<T> all(TensorShape({static_cast<std::int64_t>(layout.count())}));
-  calls.concatenate(detail::views_of_parts(value), layout.counts(), detail::view_of(all), origin);
-  return layout.assemble(all);
+  return detail::gathered(*this, value, axis, origin, [&](const auto& parts, const auto& counts, const auto& all) {
+    detail::ReplicaCalls::of(*this).concatenate(parts, counts, all, origin);
+  });
 }
 
 }  // namespace lockstep

@@ -50,11 +50,12 @@ OwnedDescriptor make_file() {
   return file;
 }
 
-std::string content(const OwnedDescriptor& file) {
+// Returns the file's bytes from byte `first` on.
+std::string content(const OwnedDescriptor& file, std::size_t first = 0) {
   std::string all;
   std::array<char, 4096> piece;
   for (ssize_t bytes = 0;
-       (bytes = ::pread(file.get(), piece.data(), piece.size(), static_cast<off_t>(all.size()))) > 0;)
+       (bytes = ::pread(file.get(), piece.data(), piece.size(), static_cast<off_t>(first + all.size()))) > 0;)
     all.append(piece.data(), static_cast<std::size_t>(bytes));
   return all;
 }
@@ -309,7 +310,7 @@ void TaskRunner::wait_for_output(std::string_view type, int index, std::string_v
   RunningTask& task = parts_->task(type, index);
   for (;;) {
     const bool runs = task.runs();  // asked first, so that the last words of a task that ends are seen
-    if (content(task.output).find(words, task.written_before) != std::string::npos) return;
+    if (content(task.output, task.written_before).find(words) != std::string::npos) return;
     if (!runs)
       throw Error(
           Code::peer_failed,

@@ -16,6 +16,7 @@
 #include <new>
 #include <set>
 
+#include "runtime/cluster/cluster_spec.hpp"
 #include "topology/base/descriptor_limit.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
@@ -35,8 +36,7 @@ bool is_exhausted(int error) { return error == EMFILE || error == ENFILE || erro
 
 Listener::Listener(const std::string& address) : bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
   const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string host = host_of(address);
   const std::string port = address.substr(colon + 1);
   constexpr int attempts = 16;  // A port that is free at one address may be taken at the next.
   int error = EADDRINUSE;

@@ -34,8 +34,7 @@ std::string words_of(const Task& task) { return text(task.type, ' ', task.index)
 
 // True if the host of an address has an address here. It may ask a name server, which may take long.
 bool has_known_host(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string host = host_of(address);
   addrinfo* found = nullptr;
   if (::getaddrinfo(host.c_str(), nullptr, nullptr, &found) != 0) return false;
   ::freeaddrinfo(found);
@@ -58,8 +57,7 @@ bool is_refused(const addrinfo& there) {
 // True if no connection is possible. A server that ends connections of strangers is alive.
 bool is_shut(const std::string& address) {
   const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const std::string host = host_of(address);
   addrinfo hints{};
   hints.ai_flags = AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;

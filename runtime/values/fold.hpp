@@ -43,12 +43,9 @@ T neutral(ReduceOp op) {
   }
 }
 
-// Are the types of intermediate results: float for sums of small floats, 64 bits for means of integers.
+// Is the type of intermediate results: float for sums of small floats.
 template <class T>
 using SumType = std::conditional_t<is_small_float<T>, float, T>;
-template <class T>
-using MeanType = std::conditional_t<std::is_integral_v<T>,
-                                    std::conditional_t<std::is_signed_v<T>, std::int64_t, std::uint64_t>, SumType<T>>;
 
 template <class To, class From>
 std::deque<Tensor<To>> all_converted(const std::deque<Tensor<From>>& tensors) {

@@ -8,6 +8,7 @@
 #include "collectives/contiguous.hpp"
 #include "collectives/fingerprints.hpp"
 #include "runtime/values/structure.hpp"
+#include "runtime/values/tensor_view.hpp"
 
 namespace lockstep::detail {
 
@@ -15,12 +16,6 @@ namespace lockstep::detail {
 template <class T>
 concept HasShape = requires(const T& value) {
   value.shape().lengths();
-};
-
-// Holds for tensors whose element type is known at run time only.
-template <class T>
-concept HasTypeAtRunTime = requires(const T& value) {
-  value.view().type;
 };
 
 // Adds a key of a map, if all processes of a build have the same bits for it.
@@ -57,7 +52,7 @@ void add_layout(Fingerprint& print, S& value, std::size_t& leaves) {
     if (value) add_layout(print, *value, leaves);
   } else {
     ++leaves;
-    if constexpr (HasTypeAtRunTime<S>) print.add(static_cast<std::uint64_t>(value.view().type));
+    if constexpr (HasView<S>) print.add(static_cast<std::uint64_t>(value.view().type));
     if constexpr (HasShape<S>) {
       for (const std::int64_t length : value.shape().lengths()) print.add(static_cast<std::uint64_t>(length));
     } else if constexpr (ContiguousRange<S>) {
@@ -71,7 +66,7 @@ template <class S>
 std::uint64_t layout_of_value(S& value) {
   if constexpr (!Structure<S>) {
     if constexpr (HasShape<S>) {
-      if (value.shape().rank() <= 1 && !HasTypeAtRunTime<S>) return 0;
+      if (value.shape().rank() <= 1 && !HasView<S>) return 0;
     } else {
       return 0;
     }

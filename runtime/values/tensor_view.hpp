@@ -2,7 +2,9 @@
 // Describes a tensor's memory without its static type, for functions that are no templates. Pure.
 #pragma once
 
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 #include <vector>
 
 #include "collectives/types.hpp"
@@ -22,5 +24,15 @@ struct TensorView {
 };
 // Holds the memory of one value at every replica of this process, or of every value at one replica.
 using TensorViews = std::vector<TensorView>;
+
+namespace detail {
+
+// Holds for memory whose type is known at run time only, as an AnyTensor's.
+template <class X>
+concept HasView = requires(std::remove_cvref_t<X>& value) {
+  { value.view() } -> std::same_as<TensorView>;
+};
+
+}  // namespace detail
 
 }  // namespace lockstep
