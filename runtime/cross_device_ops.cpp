@@ -181,10 +181,16 @@ Destinations::Destinations(const AnyVariable& variable) : parts_(static_cast<int
 
 std::vector<int> Destinations::places(const Strategy& strategy) const {
   const detail::ReplicaDevices& devices = detail::StrategyState::of(strategy).devices;
+  const VariableLayout variables = strategy.variable_layout({});
   std::vector<int> all;
   for (const std::string& each : devices_) {
+    // Variables may be on a device without a replica, such as the processor beside GPUs.
+    const auto part = std::ranges::find_if(
+        variables.parts, [&](const VariableLayout::Part& one) { return is_meant(each, parse_device(one.device)); });
     if (const std::optional<int> local = devices.local_on(each))
       all.push_back(*local);
+    else if (part != variables.parts.end())
+      all.push_back(part->replica);
     else if (!devices.is_elsewhere(each))
       throw Error(Code::usage, text("no replica of ", strategy.describe(), " is on the destination ", printable(each)),
                   text("in this process there are ", join(strategy.devices(), ", ")));

@@ -34,8 +34,9 @@ class Destinations {
   Destinations(const PerReplica<T>& value) : parts_(value.size()), is_value_(true) {}
   // NOLINTEND(google-explicit-constructor)
 
-  // Returns the local replicas on these devices of the strategy. It leaves out devices that name another process by job
-  // and task. Throws Error usage for an unknown device, and for a value of another number of parts.
+  // Returns the local replicas on these devices of the strategy, or the first replica whose variables are there. It
+  // leaves out devices that name another process by job and task. Throws Error usage for an unknown device, and for a
+  // value of another number of parts.
   std::vector<int> places(const Strategy& strategy) const;
 
  private:

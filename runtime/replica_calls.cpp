@@ -19,6 +19,16 @@
 #include "runtime/strategy_state.hpp"
 
 namespace lockstep::detail {
+namespace {
+
+// Returns the error of the seats beside one that failed. A mismatch stays one for all members; its text names them.
+Error error_beside(const std::exception& error) {
+  const auto* const known = dynamic_cast<const Error*>(&error);
+  if (known != nullptr && known->code() == Code::mismatch) return *known;
+  return {Code::peer_failed, text("a replica beside this failed: ", error.what())};
+}
+
+}  // namespace
 
 void check_parts(const Strategy& strategy, int parts) {
   const int replicas = strategy.num_local_replicas();
@@ -71,7 +81,7 @@ void ReplicaCalls::run_all(const Start& start, Origin origin, const CallSubject&
       requests.push_back(start(members_.at(seat), local));
     }
   } catch (const std::exception& error) {
-    give_up(requests, error.what(), origin);
+    give_up(requests, error_beside(error), origin);
     throw;
   }
   wait_all(requests, origin);
@@ -108,7 +118,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
       start(member, local).wait(origin);
     } catch (const std::exception& error) {
       failures[static_cast<std::size_t>(seat)] = std::current_exception();
-      member.core()->member().refuse(Error(Code::peer_failed, text("a replica beside this failed: ", error.what())));
+      member.core()->member().refuse(error_beside(error));
     }
   };
   if (is_merged(strategy_))
@@ -122,8 +132,7 @@ void ReplicaCalls::run_apart(const Start& start, Origin origin, const CallSubjec
 
 // Ends started calls with the error of the call that could not start. All local members report it before other members
 // see that one leave.
-void ReplicaCalls::give_up(std::vector<Request>& begun, const char* what, Origin origin) {
-  const Error why(Code::peer_failed, text("a replica beside this failed: ", what));
+void ReplicaCalls::give_up(std::vector<Request>& begun, const Error& why, Origin origin) {
   for (int i = 0; i < replicas_.seats().count() && !begun.empty(); ++i) members_.at(i).core()->member().refuse(why);
   for (Request& each : begun) {
     try {

@@ -78,8 +78,8 @@ class ReplicaCalls {
   CallSubject with_merges(CallSubject subject, int local);
   // Starts each member's call in a thread of its own. Calls that first ask the other members need this.
   void run_apart(const Start& start, Origin origin, const CallSubject& subject);
-  void run_in_new_threads(const std::function<void(int local)>& job);
-  void give_up(std::vector<Request>& begun, const char* what, Origin origin);
+  void run_in_new_threads(const std::function<void(int seat)>& job);
+  void give_up(std::vector<Request>& begun, const Error& why, Origin origin);
 
   Strategy& strategy_;
   const StrategyConfig& config_;

@@ -174,7 +174,7 @@ TEST(CrossDeviceOps, GoToTheDevicesOfAVariableOrAValue) {
     return strategy.extended().reduce_to("SUM", value, v).size();
   };
   EXPECT_EQ(copies_for_variable(mirrored), 2);
-  EXPECT_EQ(copies_for_variable(central), 1) << "it is on the first device alone";
+  EXPECT_EQ(copies_for_variable(central), 1) << "it is in the host's memory alone";
   EXPECT_EQ(mirrored.extended().broadcast_to(Tensor<float>(5.F), value), (Mirrored<Tensor<float>>{5.F, 5.F}));
   EXPECT_NE(refusal([&] { mirrored.extended().reduce_to("SUM", value, PerReplica<float>{1}); }, Code::usage)
                 .find("a PerReplica of 1 values in a strategy with 2 replicas"),
@@ -306,7 +306,7 @@ TEST(ExtendedVerbs, SayWhereThingsAre) {
             (PerReplica<int>{0, 1}));
 }
 
-// What is kept beside a metric has a part for each replica, where other variables have one for all.
+// Variables that are synchronised on read have a part in each replica, where other variables have one for all.
 TEST(ExtendedVerbs, KeepVariablesBesideOthers) {
   CentralStorageStrategy strategy(2, quick());
   Extended extended = strategy.extended();

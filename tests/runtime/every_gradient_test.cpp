@@ -12,6 +12,7 @@
 #include <random>
 
 #include "collectives/engine/status_reader.hpp"
+#include "collectives/visit_type.hpp"
 #include "runtime/cross_device_ops.hpp"
 #include "tests/runtime/gradients.hpp"
 #include "tests/runtime/layouts.hpp"
@@ -110,18 +111,9 @@ TEST_P(GradientReducers, AddCountsInTheCallOfTheLastBucket) {
           GradientReducer::BackwardPass pass(reducer, context);
           const auto ready = [&](int which, DataType type, std::size_t count) {
             std::byte* const data = memory[2 * local + (which == 0 ? 0 : 1)].data();
-            switch (type) {
-              case DataType::f32:
-                return pass.ready(which, std::span(reinterpret_cast<float*>(data), count));
-              case DataType::f64:
-                return pass.ready(which, std::span(reinterpret_cast<double*>(data), count));
-              case DataType::bf16:
-                return pass.ready(which, std::span(reinterpret_cast<bf16*>(data), count));
-              case DataType::i8:
-                return pass.ready(which, std::span(reinterpret_cast<std::int8_t*>(data), count));
-              default:
-                return pass.ready(which, std::span(reinterpret_cast<std::int32_t*>(data), count));
-            }
+            visit_type(type, [&]<class T>(std::type_identity<T> /*for its type*/) {
+              if constexpr (!std::is_void_v<T>) pass.ready(which, std::span(reinterpret_cast<T*>(data), count));
+            });
           };
           ready(2, now.second, 3);
           if (has_counts && step % 2 == 0) pass.add_counts(mine);

@@ -10,6 +10,7 @@
 
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
@@ -73,15 +74,15 @@ TEST_P(Weights, WeighMeansInReplicasAndForAll) {
 }
 
 TEST_P(Weights, ThatDifferBetweenReplicasAreAMismatch) {
-  if (size() == 1) return;
+  if (size() == 1) GTEST_SKIP() << lacks("needs two replicas");
   const ReplicaWeights weights = rising();
   const ReplicaWeights others(std::vector<double>(static_cast<std::size_t>(size()), 1.0));
   const auto mean = [&](ReplicaContext& context) {
     (void)weighted_mean(context, 1.0, context.replica_id_in_sync_group() == 0 ? weights : others);
   };
   const std::string words = refusal([&] { strategy->run(mean); }, Code::replica_failed);
-  for (const std::string& part : {std::string("E016"), text("\"weights ", weights.to_string())})
-    EXPECT_TRUE(holds(words, part)) << words;
+  // The process that finds it knows the text of its own tag alone.
+  for (const char* const part : {"E016", "tagged \"weights "}) EXPECT_PRED2(holds, words, part);
 }
 
 TEST_P(Weights, AreRefusedIfTheyMeanNothing) {
