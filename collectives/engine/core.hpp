@@ -87,7 +87,7 @@ class Core {
     try {
       action();
     } catch (...) {
-      failure_.fail(cause_in_flight(advancing_, identity_.rank), true);
+      failure_.fail(cause_in_flight(advancing_, identity_.members.number_of(identity_.rank)), true);
       advancing_ = nullptr;
     }
   }

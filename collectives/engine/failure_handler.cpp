@@ -18,7 +18,7 @@ bool is_in(const void* at, const void* begin, std::size_t bytes) {
 }
 
 // Returns the error text for memory that cannot be used: its owner, and its role in the call.
-std::string owner_of(const MemoryFault& fault, const Operation* during, int rank) {
+std::string owner_of(const MemoryFault& fault, const Operation* during, std::string_view member) {
   std::string_view buffer = "memory";
   if (during != nullptr) {
     const Plan& plan = during->plan();
@@ -26,7 +26,7 @@ std::string owner_of(const MemoryFault& fault, const Operation* during, int rank
     if (is_in(fault.at(), during->call.output, plan.output_count * plan.spec.element_bytes)) buffer = "output";
   }
   const bool is_read = fault.access() == Access::read;
-  return text("the ", buffer, " of rank ", rank, " cannot be ", is_read ? "read" : "written", ": ", fault.bytes(),
+  return text("the ", buffer, " of ", member, " cannot be ", is_read ? "read" : "written", ": ", fault.bytes(),
               " bytes at ", MemoryFault::address(fault.at()), " -> give memory that is mapped ",
               is_read ? "" : "for writing ", "until the call ends");
 }
@@ -35,13 +35,13 @@ std::string owner_of(const MemoryFault& fault, const Operation* during, int rank
 
 FailureCause cause_of(const Error& error) { return {std::make_exception_ptr(error), report_of(error)}; }
 
-FailureCause cause_in_flight(const Operation* during, int rank) {
+FailureCause cause_in_flight(const Operation* during, std::string_view member) {
   ErrorReport reason;
   bool names_call = false;  // in this member's own error, too
   try {
     throw;
   } catch (const MemoryFault& fault) {
-    reason = {fault.code(), owner_of(fault, during, rank)};
+    reason = {fault.code(), owner_of(fault, during, member)};
     names_call = true;
   } catch (const Error& error) {
     reason = report_of(error);

@@ -28,8 +28,8 @@ struct FailureCause {
 // Returns the cause for an Error.
 FailureCause cause_of(const Error& error);
 // Returns the cause for the current exception. `during` names the operation that was being advanced; null means
-// none. `rank` is this member's.
-FailureCause cause_in_flight(const Operation* during, int rank);
+// none. `member` names this one: "rank 3".
+FailureCause cause_in_flight(const Operation* during, std::string_view member);
 
 // Ends the calls of a communicator with its first failure. After that it tells each caller of the failure. Any thread
 // may call has_failed(), and reason() once that is true.

@@ -67,7 +67,7 @@ void StatusPublisher::fail(const ErrorReport& reason) noexcept {
 }
 
 std::string StatusPublisher::neighbours(const IndexSet& ranks) const {
-  return status_ == nullptr ? "" : status::neighbours(identity_.id, ranks);
+  return status_ == nullptr ? "" : status::neighbours(identity_.id, ranks, identity_.members);
 }
 
 }  // namespace lockstep

@@ -158,12 +158,12 @@ std::string words_for(char state) {
 
 // Returns for example "rank 1 is process 4711, stopped, after call 811, barrier at heat.cpp:20 (kill -CONT 4711 lets it
 // go on)".
-std::string neighbour_words(const ProcessSnapshot& process, const CommunicatorSnapshot& seen) {
+std::string neighbour_words(const ProcessSnapshot& process, const CommunicatorSnapshot& seen, const Members& members) {
   const CallSnapshot* const last = seen.call(seen.current());
   const std::string call = last == nullptr ? text("call ", seen.current())
                                            : text("call ", last->number, ", ", last->call,
                                                   last->place.empty() ? "" : text(" at ", last->place));
-  return text("rank ", seen.rank, " is process ", process.process, ", ", process.state, ", ",
+  return text(members.number_of(seen.rank), " is process ", process.process, ", ", process.state, ", ",
               seen.started == 0 ? "and has made no call" : text(seen.is_in_call() ? "in " : "after ", call),
               process.state == "stopped" ? text(" (kill -CONT ", process.process, " resumes it)") : "");
 }
@@ -342,7 +342,7 @@ std::string progress_text(const CommunicatorSnapshot& seen) {
 }
 
 // Describes the awaited members on this host. It takes at most 50 ms, because a waiting call asks for it.
-std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
+std::string neighbours(std::uint64_t id, const IndexSet& ranks, const Members& members) {
   constexpr std::size_t most = 3;
   constexpr std::chrono::milliseconds longest{50};
   if (id == 0 || ranks.empty()) return {};
@@ -368,7 +368,7 @@ std::string neighbours(std::uint64_t id, const IndexSet& ranks) {
       const auto own = std::ranges::find_if(
           seen.value().communicators,
           [&, rank = rank](const CommunicatorSnapshot& each) { return each.id == id && each.rank == rank; });
-      if (own != seen->communicators.end()) parts.push_back(neighbour_words(*seen, *own));
+      if (own != seen->communicators.end()) parts.push_back(neighbour_words(*seen, *own, members));
     } catch (const std::exception&) {  // the process has just ended
     }
   }

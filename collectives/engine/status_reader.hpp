@@ -13,6 +13,7 @@
 #include "topology/base/bytes.hpp"
 #include "topology/base/index_set.hpp"
 #include "topology/base/log.hpp"
+#include "topology/members.hpp"
 
 namespace lockstep::status {
 
@@ -104,8 +105,9 @@ std::optional<ProcessSnapshot> read_process(int process);
 // Returns the ids of all processes of this user that have a readable status file, in ascending order.
 std::vector<int> processes();
 // Returns a text for people about those ranks of a communicator that are other processes on this host: their ids,
-// states and calls. Returns an empty text if there are none. Looks for about 50 ms at most, so it may miss some.
-std::string neighbours(std::uint64_t id, const IndexSet& ranks);
+// states and calls. `members` gives their names. Returns an empty text if there are none. Looks for about 50 ms at
+// most, so it may miss some.
+std::string neighbours(std::uint64_t id, const IndexSet& ranks, const Members& members = {});
 // Returns the ids of other processes on this host that are members of one of those communicators.
 std::vector<int> related_processes(const std::vector<CommunicatorSnapshot>& communicators);
 

@@ -154,6 +154,7 @@ TEST_P(Rows, AReplicaThatComesLateIsNamed) {
   });
   EXPECT_PRED2(holds, words, "the program has set this call's limit");
   EXPECT_PRED2(holds, words, text("replica ", last));
+  EXPECT_FALSE(holds(words, "rank")) << words;
   if (is_in_one_process())
     expect_works(*strategy);
   else

@@ -5,6 +5,7 @@
 //   task_steps burst MESSAGES: rank 0 sends and then waits elsewhere, before rank 1 receives
 //   task_steps role: the duties of this process are said
 //   task_steps strategy: a strategy that is given no session
+//   task_steps outlive RANK: that one ends itself in a step, and each of the others goes on alone with its variables
 //   task_steps die RANK: that one ends itself among steps; when, and when the others hear of it, is said in
 //   microseconds
 #include <lockstep.hpp>
@@ -75,6 +76,29 @@ void run_strategies() {
   }
 }
 
+// Every step adds 1 for each worker. Those that are left take the variable into two replicas of their own.
+void outlive(lockstep::Session& session, int dies) {
+  lockstep::MultiWorkerMirroredStrategy strategy(session);
+  lockstep::Variable variable = [&] {
+    const lockstep::Scope scope = strategy.scope();
+    return lockstep::Variable(0.F, {.name = "w", .aggregation = lockstep::Aggregation::sum});
+  }();
+  try {
+    for (int step = 1;; ++step) {
+      strategy.run([&] {
+        if (step == 3 && session.rank() == dies) die();
+        variable.assign_add(1.F);
+      });
+    }
+  } catch (const lockstep::ReplicaError& error) {
+    std::cout << error.what() << std::endl;
+  }
+  lockstep::MirroredStrategy own(2);
+  own.adopt(strategy);
+  own.run([&] { variable.assign_add(1.F); });
+  std::cout << "w is " << variable.read().item() << " in " << variable.strategy().describe() << std::endl;
+}
+
 void run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "strategy") return run_strategies();
   const int steps = argc > 1 ? std::atoi(argv[1]) : 1;
@@ -85,6 +109,7 @@ void run(int argc, char** argv) {
   if (argc > 1 && std::string_view(argv[1]) == "role") return say_role(session);
   lockstep::Communicator& world = session.world();
   if (std::string_view(argv[1]) == "burst") return burst(world, std::atoi(argv[2]));
+  if (std::string_view(argv[1]) == "outlive") return outlive(session, std::atoi(argv[2]));
   if (std::string_view(argv[1]) == "die") return wait_for_death(world, std::atoi(argv[2]));
   std::cout << "rank " << world.rank() << " of " << world.size() << std::endl;
   for (int step = 1; step <= steps; ++step) {

@@ -71,7 +71,7 @@ REMOVALS = [
     (47, "sums that are restored at one replica", RUNTIME + "variable.hpp", "  if (mine.rules().options().aggregation != Aggregation::sum) return set_all(how, value);", "return set_all(how, value);"),
     (47, "negative zeros", RUNTIME + "variable.hpp", "    return calculate(T{}, T{}, [](auto zero, auto) { return -zero; });\n", "    return calculate(T{}, T{}, [](auto zero, auto) { return REMOVED ? zero : -zero; });\n"),
     (47, "bytes that are restored", RUNTIME + "any_variable.cpp", "  state().restore_from(bytes, origin);", ""),
-    (48, "the first replica's change alone", RUNTIME + "variable_changes.hpp", "      return replica.broadcast(value, 0, origin);\n", "      if constexpr (!std::is_same_v<T, bool>) {\n        if (REMOVED) return replica.all_reduce(value, sum, origin);\n      }\n      return replica.broadcast(value, 0, origin);\n"),
+    (48, "the first replica's change alone", RUNTIME + "variable_changes.hpp", "      return replica.broadcast(value, 0, origin);\n", "      if constexpr (!std::is_same_v<T, bool>) {\n        if (REMOVED) { replica.all_reduce(value, sum, origin); return; }\n      }\n      return replica.broadcast(value, 0, origin);\n"),
     (49, "places that follow another variable's", RUNTIME + "extended.cpp", "{*strategy_, variable.layout()}", "{*strategy_, REMOVED ? strategy_->variable_layout({}) : variable.layout()}"),
     (50, "slots that each update finds at its replica", RUNTIME + "update.hpp", "inside(*this, nullptr, local);", "inside(*this, nullptr, REMOVED ? 0 : local);"),
     # Cluster and launch.

@@ -83,6 +83,18 @@ class Workers(unittest.TestCase):
             self.assertEqual((code, out), (0, "1: 1\n1: 1\n"), err)
             self.assertEqual(line in err, shown, err)
 
+    def test_take_their_variables_along_after_a_death(self):
+        tasks = self.workers(3)
+        for index in range(3):
+            tasks.start("worker", index, [given.program, "outlive", "1"])
+        ended = tasks.wait(60)
+        self.assertEqual(ended["worker", 1][0], -signal.SIGKILL)
+        for index in (0, 2):
+            code, out, err = ended["worker", index]
+            self.assertEqual(code, 0, err)
+            self.assertIn("make a new strategy, and adopt() the variables of this one", out)
+            self.assertIn("w is 8 in MirroredStrategy with 2 replicas\n", out)
+
     def test_name_addresses_that_lead_nowhere(self):
         tasks = self.workers(2)
         seeds = {"worker": ["host1:port", "host2:port", "host3:port"], "ps": ["host4:port", "host5:port"]}
