@@ -28,6 +28,11 @@ namespace lockstep {
 class AnyVariable;
 class Extended;
 class Resolver;
+template <class E>
+class Dataset;
+template <class E>
+class DistributedDataset;
+struct InputOptions;
 template <class T>
 class Variable;
 
@@ -182,6 +187,12 @@ class Strategy {
           std::invoke(function, ValueContext{replica(local).replica_id_in_sync_group(), num_replicas_in_sync()}));
     return PerReplica(std::move(all));
   }
+
+  // Divide the batches of a data set among the replicas: runtime/distributed_dataset.hpp.
+  template <class E>
+  DistributedDataset<E> distribute(const Dataset<E>& dataset);
+  template <class E>
+  DistributedDataset<E> distribute(const Dataset<E>& dataset, const InputOptions& options);
 
   // Returns the communicator of the processes for one purpose, with one member each; of size 1 in a strategy of one
   // process. The strategy owns it. Any thread may use it, one at a time for each channel. A collective of one channel

@@ -52,6 +52,11 @@ class Elements {
     return *this;
   }
   ~Elements() = default;
+  // Takes the elements in `memory`, and gives its own.
+  void exchange(std::size_t size, std::unique_ptr<T[]>& memory) {
+    size_ = size;
+    data_.swap(memory);
+  }
   std::size_t size() const { return size_; }
   T* data() const { return size_ == 0 ? nullptr : data_.get(); }
 
@@ -143,6 +148,19 @@ class Tensor {
     if (size() != 1)
       throw Error(Code::usage, text("item() of a tensor of shape ", shape_.to_string()), "it is for one element");
     return *values_.data();
+  }
+  // Copies elements of a shape. It keeps its memory if their number stays the same.
+  void assign(const TensorShape& shape, const T* from) {
+    if (size() != shape.count())
+      values_ = detail::Elements<T>(from, shape.count());
+    else
+      detail::copy_elements(from, shape.count(), values_.data());
+    if (shape_ != shape) shape_ = shape;
+  }
+  // Takes memory with the elements of a shape, and gives its own, which has size() elements.
+  void exchange_memory(const TensorShape& shape, std::unique_ptr<T[]>& memory) {
+    values_.exchange(shape.count(), memory);
+    if (shape_ != shape) shape_ = shape;
   }
   bool operator==(const Tensor& other) const {
     if (shape_ != other.shape_) return false;

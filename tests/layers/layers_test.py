@@ -45,15 +45,16 @@ LAYERS = {
     "collectives/mpi": BASE | COLLECTIVES | {"topology/secret", "collectives/tcp", "topology/machine", "topology/machine/mpi", "collectives/mpi", "mpi"},
     "runtime/cluster": BASE | {"collectives", "collectives/gpu", "runtime/cluster", "json"},
     "runtime/values": BASE | {"collectives", "runtime/values"},
+    "runtime/data": BASE | {"collectives", "runtime/values", "runtime/data"},
     "runtime/rpc": BASE | {"topology/secret", "collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
-    "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings"},
+    "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings"},
     "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
     "collectives/simulated": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/simulated"},
     "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "mpi"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "mpi"},
 }
 
 VENDORS = {
@@ -69,7 +70,7 @@ VENDORS = {
     "ucx": re.compile(r"/(ucp|ucs|uct|ucm)/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
-TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
+TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
 
 
 def layer_of(path):
@@ -260,7 +261,7 @@ class Names(unittest.TestCase):
 
 # Interfaces, whose functions are mostly one line: collectives, a variable's and a topology's verbs, drivers.
 LARGE_INTERFACES = set("""
-    Blocks Collectives Communicator CudaBackend DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
+    Blocks Collectives Communicator CudaBackend Dataset DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
     ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
     """.split())
 
@@ -349,6 +350,7 @@ class Layers(unittest.TestCase):
             "collectives/communicator": "#include \"topology/machine/session.hpp\"",
             "runtime/cluster": "#include \"collectives/engine/transport.hpp\"",
             "runtime/values": "#include \"collectives/engine/transport.hpp\"",
+            "runtime/data": "#include \"runtime/strategy.hpp\"",
             "runtime/rpc": "#include \"runtime/strategy.hpp\"",
             "runtime": "#include <grpcpp/grpcpp.h>",
             "bindings": "#include <nlohmann/json.hpp>",

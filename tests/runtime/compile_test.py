@@ -17,11 +17,14 @@ HEADERS = """
 #include <string>
 #include <vector>
 #include <lockstep.hpp>
+#include <lockstep/data.hpp>
 """
 PROGRAM = """
 using namespace std;
 using namespace lockstep;
 struct Losses {{ float total; vector<float> each; }};
+struct Point {{ float x; float y; }};
+template <> struct lockstep::Fields<Point> {{ static auto of(auto& point) {{ return std::tie(point.x, point.y); }} }};
 void call(Strategy& strategy, ReplicaContext& replica, Tensor<float>& tensor, Variable<float>& variable) {{
   {line}
 }}
@@ -43,12 +46,20 @@ REFUSED = {
     "a variable less doubles": ("variable -= 0.1;", NUMBERS),
     "a variable less another type": ("variable -= Tensor<double>(1.0);", TYPES),
     "a variable less a string": ("variable -= string();", "a variable is changed by a tensor, a variable or a number"),
+    "a map by a function of something else": ("auto x = data::range(3).map([](const string&) { return 1; });", "the function must be callable with an element of the data set"),
+    "a data set of strings": ("auto x = data::from_tensors(string());", "the elements of a data set are numbers, tensors, tuples of them, or structs with Fields"),
+    "a batch of structs with fixed fields": ("auto x = data::range(3).map([](int64_t) { return Point(); }).batch(2);", "make the struct a template of its fields' types"),
+    "rows of numbers": ("auto x = data::range(3).unbatch();", "unbatch() takes the rows of tensors; these elements have numbers in them"),
+    "replicas' pieces of numbers": ("auto x = strategy.distribute(data::range(3));", "distribute() divides batches; call batch(size of the global batch) before it"),
+    "a stage after distribute": ("strategy.distribute(data::range(3).batch(2)).map(1);", "a distributed data set has no transformations; call map() before distribute()"),
     "a variable times a number": ("variable *= 2;", "a variable has += and -=; for others write w.assign(w * x)"),
 }
 ACCEPTED = [
     "vector<float> v; auto& same = replica.all_reduce(v, sum); auto all = replica.all_gather(same); (void)all.size();",
     'tensor = strategy.reduce("MEAN", tensor); replica.all_reduce(tensor, "SUM"); tensor = replica.all_reduce(tensor.rows(0, 1), op::max).copy();',
     'auto x = replica.all_reduce(vector<complex<float>>(3), "SUM"); (void)x.size();',
+    "for (const auto& batch : strategy.distribute(data::range(9).shuffle(3).batch(4))) strategy.run([](const Tensor<int64_t>& x) { return x.size(); }, batch);",
+    "for (const Point& point : data::range(3).map([](int64_t) { return Point(); }).shuffle(2)) (void)point.x;",
     "variable -= 0.1F * tensor; variable += 1; tensor = 2 * variable + tensor / 3 - variable; (void)std::max(1, 2);",
 ]
 

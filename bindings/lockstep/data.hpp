@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: Apache-2.0
+// Includes the pipelines of data sets, and how strategies divide them. <lockstep.hpp> does not include them yet.
+#pragma once
+
+#include "runtime/data/dataset.hpp"
+#include "runtime/distributed_dataset.hpp"

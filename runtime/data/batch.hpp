@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defines the stages that make one row of several, and the reverse: batch, padded_batch and unbatch. A batch is read
+// straight into its memory. Pure.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "runtime/data/stages.hpp"
+
+namespace lockstep::data {
+
+struct BatchOptions {
+  bool drop_remainder = false;  // Leaves out a last batch with fewer elements.
+};
+
+// Returns the number of batches.
+inline std::int64_t batches_of(std::int64_t length, std::int64_t size, BatchOptions options) {
+  if (length < 0) return length;
+  return length / size + (!options.drop_remainder && length % size != 0 ? 1 : 0);
+}
+inline std::string batch_text(std::string_view name, std::size_t size, BatchOptions options) {
+  return text(name, '(', size, options.drop_remainder ? ", drop_remainder)" : ")");
+}
+
+// Makes one row of `size` rows of equal shapes.
+template <class C>
+class BatchStage final : public FollowingStage<C, C> {
+ public:
+  BatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options)
+      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options) {}
+  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
+    return std::make_unique<BatchCursor>(*this, this->upstream().open(opening));
+  }
+  std::int64_t length() const override {
+    return batches_of(this->upstream().length(), static_cast<std::int64_t>(size_), options_);
+  }
+  std::int64_t batch_size() const override { return static_cast<std::int64_t>(size_); }
+
+ private:
+  class BatchCursor final : public Cursor<C> {
+   public:
+    BatchCursor(const BatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
+        : stage_(stage), upstream_(std::move(upstream)) {}
+    void save(Writer& to) const override { upstream_->save(to); }
+    void seek(Reader& from) override { upstream_->seek(from); }
+
+   private:
+    void read_rows(C& out, std::size_t most) override {
+      for (std::size_t i = 0; i < most; ++i) {
+        const bool is_first = rows_of(out) == 0;
+        C& batch = is_first ? out : rows_;
+        clear(batch);
+        const std::size_t found = upstream_->read_all(batch, stage_.size_);
+        if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return clear(batch);
+        try {
+          for_each_column(batch, [&](auto& column) {
+            if (!column.has_equal_shapes()) refuse(column);
+            column.group();
+          });
+        } catch (...) {
+          clear(batch);
+          throw;
+        }
+        if (!is_first) append_rows(out, rows_, 0, 1);
+      }
+    }
+    template <class T>
+    [[noreturn]] void refuse(const Column<T>& column) const {
+      std::size_t other = 1;
+      while (column.shape(other) == column.shape(0)) ++other;
+      throw Error(Code::usage,
+                  text(stage_.describe(), " has elements of different shapes: ", column.shape(0).to_string(), " and ",
+                       column.shape(other).to_string()),
+                  "give them one shape by map(), or use padded_batch()");
+    }
+
+    const BatchStage& stage_;
+    std::unique_ptr<Cursor<C>> upstream_;
+    C rows_;
+  };
+
+  std::string name() const override { return batch_text("batch", size_, options_); }
+
+  std::size_t size_;
+  BatchOptions options_;
+};
+
+// Copies a tensor into the beginning of a larger one, axis by axis.
+template <class T>
+void copy_into_corner(const TensorShape& shape, const T* from, const TensorShape& whole, T* to, int axis = 0) {
+  if (shape.count() == 0) return;
+  if (axis + 1 >= shape.rank()) {
+    detail::copy_elements(from, shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[axis]), to);
+    return;
+  }
+  for (std::int64_t i = 0; i < shape[axis]; ++i) {
+    const auto number = static_cast<std::size_t>(i);
+    copy_into_corner(shape, from + number * shape.inside(axis), whole, to + number * whole.inside(axis), axis + 1);
+  }
+}
+
+// Makes one row of `size` rows, which get zeros up to the longest row along each axis.
+template <class C>
+class PaddedBatchStage final : public FollowingStage<C, C> {
+ public:
+  PaddedBatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options)
+      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options) {}
+  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
+    return std::make_unique<PaddedBatchCursor>(*this, this->upstream().open(opening));
+  }
+  std::int64_t length() const override {
+    return batches_of(this->upstream().length(), static_cast<std::int64_t>(size_), options_);
+  }
+  std::int64_t batch_size() const override { return static_cast<std::int64_t>(size_); }
+
+ private:
+  class PaddedBatchCursor final : public Cursor<C> {
+   public:
+    PaddedBatchCursor(const PaddedBatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
+        : stage_(stage), upstream_(std::move(upstream)) {}
+    void save(Writer& to) const override { upstream_->save(to); }
+    void seek(Reader& from) override { upstream_->seek(from); }
+
+   private:
+    void read_rows(C& out, std::size_t /*most*/) override {
+      clear(rows_);
+      const std::size_t found = upstream_->read_all(rows_, stage_.size_);
+      if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return;
+      zip_columns(
+          out, rows_, [&](auto& to, const auto& from) { append_padded(to, from); },
+          std::make_index_sequence<std::tuple_size_v<C>>());
+    }
+    template <class T>
+    void append_padded(Column<T>& to, const Column<T>& from) const {
+      std::vector<std::int64_t> longest = from.shape(0).lengths();
+      for (std::size_t i = 1; i < from.rows(); ++i) {
+        const TensorShape& shape = from.shape(i);
+        if (shape.rank() != from.shape(0).rank())
+          throw Error(
+              Code::usage,
+              text(stage_.describe(), " has elements of ", from.shape(0).rank(), " and of ", shape.rank(), " axes"),
+              "give them one number of axes by map()");
+        for (std::size_t axis = 0; axis < longest.size(); ++axis)
+          longest[axis] = std::max(longest[axis], shape.lengths()[axis]);
+      }
+      const TensorShape whole(longest);
+      longest.insert(longest.begin(), static_cast<std::int64_t>(from.rows()));
+      const TensorShape batch(std::move(longest));
+      T* const begin = to.append(batch, 1);
+      std::fill_n(begin, batch.count(), T{});
+      for (std::size_t i = 0; i < from.rows(); ++i)
+        copy_into_corner(from.shape(i), from.row(i), whole, begin + i * whole.count());
+    }
+
+    const PaddedBatchStage& stage_;
+    std::unique_ptr<Cursor<C>> upstream_;
+    C rows_;
+  };
+
+  std::string name() const override { return batch_text("padded_batch", size_, options_); }
+
+  std::size_t size_;
+  BatchOptions options_;
+};
+
+// Makes a row of each row of a batch.
+template <class C>
+class UnbatchStage final : public FollowingStage<C, C> {
+ public:
+  explicit UnbatchStage(SharedStage<C> upstream) : FollowingStage<C, C>(std::move(upstream)) {}
+  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
+    return std::make_unique<UnbatchCursor>(*this, this->upstream().open(opening));
+  }
+  std::int64_t length() const override {
+    const std::int64_t batches = this->upstream().length();
+    return batches == 0 ? 0 : unknown_length;
+  }
+  std::int64_t batch_size() const override { return unknown_length; }
+
+ private:
+  class UnbatchCursor final : public Cursor<C> {
+   public:
+    UnbatchCursor(const UnbatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
+        : stage_(stage), upstream_(std::move(upstream)), before_(position_of(*upstream_)) {}
+    void save(Writer& to) const override {
+      to.put(static_cast<std::uint64_t>(next_));
+      to.put(std::span<const std::byte>(before_));
+    }
+    void seek(Reader& from) override {
+      const auto next = from.get<std::uint64_t>();
+      before_ = from.get_bytes();
+      seek_to(*upstream_, before_);
+      next_ = length_ = 0;
+      clear(batch_);
+      if (next == 0) return;
+      check_position(fill() && next <= length_);
+      next_ = next;
+    }
+
+   private:
+    void read_rows(C& out, std::size_t most) override {
+      while (next_ == length_) {
+        if (!fill()) return;
+      }
+      const std::size_t number = std::min(most, length_ - next_);
+      zip_columns(
+          out, batch_,
+          [&]<class T>(Column<T>& to, const Column<T>& from) {
+            const TensorShape row = from.shape(0).without(0);
+            detail::copy_elements(from.row(0) + next_ * row.count(), number * row.count(), to.append(row, number));
+          },
+          std::make_index_sequence<std::tuple_size_v<C>>());
+      next_ += number;
+    }
+    // Reads the next batch; false at the end.
+    bool fill() {
+      before_ = position_of(*upstream_);
+      next_ = length_ = 0;
+      clear(batch_);
+      if (upstream_->read(batch_, 1) == 0) return false;
+      const TensorShape first = std::get<0>(batch_).shape(0);
+      for_each_column(batch_, [&](const auto& column) {
+        const TensorShape& shape = column.shape(0);
+        if (shape.rank() > 0 && first.rank() > 0 && shape[0] == first[0]) return;
+        throw Error(
+            Code::usage,
+            text(stage_.describe(), " has an element with the shapes ", first.to_string(), " and ", shape.to_string()),
+            "unbatch() takes tensors with the same number of rows");
+      });
+      length_ = static_cast<std::size_t>(first[0]);
+      return true;
+    }
+
+    const UnbatchStage& stage_;
+    std::unique_ptr<Cursor<C>> upstream_;
+    Bytes before_;  // Holds the upstream's position before the batch.
+    C batch_;
+    std::size_t next_ = 0;
+    std::size_t length_ = 0;
+  };
+
+  std::string name() const override { return "unbatch"; }
+};
+
+}  // namespace lockstep::data
