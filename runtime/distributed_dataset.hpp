@@ -103,7 +103,7 @@ class DistributedIterator {
   DistributedIterator(Strategy& strategy, const Dataset<E>& dataset, const InputOptions& options)
       : strategy_(&strategy),
         options_(options),
-        pipeline_(dataset.describe()),
+        pipeline_(dataset.describe() + (options.division == BatchDivision::even ? ", divided evenly" : "")),
         size_(dataset.stage()->batch_size()),
         batches_(dataset.stage(), detail::agree_on_opening(strategy, data::opening_of(*dataset.stage()), pipeline_)) {}
 

@@ -20,11 +20,15 @@ class RangeStage final : public Stage<Columns<std::int64_t>> {
   using C = Columns<std::int64_t>;
   RangeStage(std::int64_t first, std::int64_t end, std::int64_t step) : first_(first), end_(end), step_(step) {
     if (step == 0) throw Error(Code::usage, text(describe(), " has the step 0"), "give a step above or below 0");
-    const __int128 distance = static_cast<__int128>(end) - first;
-    const __int128 number = (distance + step - (step > 0 ? 1 : -1)) / step;
-    if (number > std::numeric_limits<std::int64_t>::max())
+    if (step > 0 ? end <= first : end >= first) return;
+    // Unsigned, since the numbers may lie further apart than a signed one can say.
+    const auto low = static_cast<std::uint64_t>(step > 0 ? first : end);
+    const auto high = static_cast<std::uint64_t>(step > 0 ? end : first);
+    const std::uint64_t stride = step > 0 ? static_cast<std::uint64_t>(step) : 0 - static_cast<std::uint64_t>(step);
+    const std::uint64_t number = (high - low - 1) / stride + 1;
+    if (number > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
       throw Error(Code::usage, text(describe(), " has too many numbers"), "give a larger step");
-    length_ = (distance > 0) == (step > 0) && distance != 0 ? static_cast<std::int64_t>(number) : 0;
+    length_ = static_cast<std::int64_t>(number);
   }
   std::unique_ptr<Cursor<C>> open(const Opening& /*opening*/) const override {
     return std::make_unique<IndexedCursor<C>>(*this);

@@ -132,6 +132,8 @@ TEST_P(Datasets, OfProcessesThatDifferAreAMismatch) {
   const std::string words =
       refusal([&] { (void)strategy->distribute(data::range(9).batch(first() == 0 ? 2 : 3)).open(); }, Code::mismatch);
   EXPECT_PRED2(holds, words, "processes loop over different data sets");
+  const InputOptions options{.division = first() == 0 ? BatchDivision::even : BatchDivision::blocks};
+  refusal([&] { (void)strategy->distribute(data::range(9).batch(3), options).open(); }, Code::mismatch);
   EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
 }
 
