@@ -179,18 +179,27 @@ Destinations::Destinations(std::vector<std::string> devices) : devices_(std::mov
 
 Destinations::Destinations(const AnyVariable& variable) : parts_(static_cast<int>(variable.layout().parts.size())) {}
 
+namespace {
+
+// Returns the first replica that uses the variables on a device. A device may have variables and no replica, such as
+// the processor beside GPUs.
+std::optional<int> user_of_variables_on(const Strategy& strategy, std::string_view device) {
+  const VariableLayout layout = strategy.variable_layout({});
+  const auto is_there = [&](const VariableLayout::Part& part) { return is_meant(device, parse_device(part.device)); };
+  const auto part = std::ranges::find_if(layout.parts, is_there);
+  return part == layout.parts.end() ? std::nullopt : std::optional(part->replica);
+}
+
+}  // namespace
+
 std::vector<int> Destinations::places(const Strategy& strategy) const {
   const detail::ReplicaDevices& devices = detail::StrategyState::of(strategy).devices;
-  const VariableLayout variables = strategy.variable_layout({});
   std::vector<int> all;
   for (const std::string& each : devices_) {
-    // Variables may be on a device without a replica, such as the processor beside GPUs.
-    const auto part = std::ranges::find_if(
-        variables.parts, [&](const VariableLayout::Part& one) { return is_meant(each, parse_device(one.device)); });
     if (const std::optional<int> local = devices.local_on(each))
       all.push_back(*local);
-    else if (part != variables.parts.end())
-      all.push_back(part->replica);
+    else if (const std::optional<int> user = user_of_variables_on(strategy, each))
+      all.push_back(*user);
     else if (!devices.is_elsewhere(each))
       throw Error(Code::usage, text("no replica of ", strategy.describe(), " is on the destination ", printable(each)),
                   text("in this process there are ", join(strategy.devices(), ", ")));

@@ -23,13 +23,13 @@
 
 namespace lockstep {
 
-// Names the rules for the pieces of a batch. `blocks` gives each replica the batch size divided by the replicas,
+// Names the rules for the pieces of a batch. `fixed_size` gives each replica the batch size divided by the replicas,
 // rounded up, so that the last ones may get fewer rows or none: 4 rows for 3 replicas are 2, 2 and 0. `even` gives
 // numbers that differ by one at most: 2, 1 and 1.
-enum class BatchDivision : std::uint8_t { blocks, even };
+enum class BatchDivision : std::uint8_t { fixed_size, even };
 
 struct InputOptions {
-  BatchDivision division = BatchDivision::blocks;
+  BatchDivision division = BatchDivision::fixed_size;
 };
 
 namespace detail {
@@ -37,18 +37,17 @@ namespace detail {
 // Holds the rows of a replica in a batch.
 struct RowRange {
   std::int64_t first = 0;
-  std::int64_t number = 0;
+  std::int64_t count = 0;
 };
-// Returns the rows of a replica. A last batch has fewer rows than `size`; `blocks` divides it as one of `size`.
+// Returns the rows of a replica. A last batch has fewer rows than `size`; `fixed_size` divides it as one of `size`.
 inline RowRange rows_of_replica(std::int64_t rows, std::int64_t size, int replica, int replicas,
                                 BatchDivision division) {
-  const std::int64_t whole = std::max(rows, size);
   if (division == BatchDivision::even) {
     const std::int64_t each = rows / replicas;
     const std::int64_t rest = rows % replicas;
     return {replica * each + std::min<std::int64_t>(replica, rest), each + (replica < rest ? 1 : 0)};
   }
-  const std::int64_t each = (whole + replicas - 1) / replicas;
+  const std::int64_t each = (std::max(rows, size) + replicas - 1) / replicas;
   const std::int64_t first = std::min(rows, replica * each);
   return {first, std::min(each, rows - first)};
 }
@@ -64,7 +63,7 @@ E rows_of_batch(const E& batch, const RowRange& rows) {
   const auto from = data::leaves(batch);
   const auto to = data::leaves(piece);
   [&]<std::size_t... i>(std::index_sequence<i...> /*leaves*/) {
-    ((std::get<i>(to) = std::get<i>(from).rows(rows.first, rows.number).copy()), ...);
+    ((std::get<i>(to) = std::get<i>(from).rows(rows.first, rows.count).copy()), ...);
   }
   (std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
   return piece;

@@ -14,78 +14,6 @@ struct BatchOptions {
   bool drop_remainder = false;  // Leaves out a last batch with fewer elements.
 };
 
-// Returns the number of batches.
-inline std::int64_t batches_of(std::int64_t length, std::int64_t size, BatchOptions options) {
-  if (length < 0) return length;
-  return length / size + (!options.drop_remainder && length % size != 0 ? 1 : 0);
-}
-inline std::string batch_text(std::string_view name, std::size_t size, BatchOptions options) {
-  return text(name, '(', size, options.drop_remainder ? ", drop_remainder)" : ")");
-}
-
-// Makes one row of `size` rows of equal shapes.
-template <class C>
-class BatchStage final : public FollowingStage<C, C> {
- public:
-  BatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options)
-      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options) {}
-  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
-    return std::make_unique<BatchCursor>(*this, this->upstream().open(opening));
-  }
-  std::int64_t length() const override {
-    return batches_of(this->upstream().length(), static_cast<std::int64_t>(size_), options_);
-  }
-  std::int64_t batch_size() const override { return static_cast<std::int64_t>(size_); }
-
- private:
-  class BatchCursor final : public Cursor<C> {
-   public:
-    BatchCursor(const BatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
-        : stage_(stage), upstream_(std::move(upstream)) {}
-    void save(Writer& to) const override { upstream_->save(to); }
-    void seek(Reader& from) override { upstream_->seek(from); }
-
-   private:
-    void read_rows(C& out, std::size_t most) override {
-      for (std::size_t i = 0; i < most; ++i) {
-        const bool is_first = rows_of(out) == 0;
-        C& batch = is_first ? out : rows_;
-        clear(batch);
-        const std::size_t found = upstream_->read_all(batch, stage_.size_);
-        if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return clear(batch);
-        try {
-          for_each_column(batch, [&](auto& column) {
-            if (!column.has_equal_shapes()) refuse(column);
-            column.group();
-          });
-        } catch (...) {
-          clear(batch);
-          throw;
-        }
-        if (!is_first) append_rows(out, rows_, 0, 1);
-      }
-    }
-    template <class T>
-    [[noreturn]] void refuse(const Column<T>& column) const {
-      std::size_t other = 1;
-      while (column.shape(other) == column.shape(0)) ++other;
-      throw Error(Code::usage,
-                  text(stage_.describe(), " has elements of different shapes: ", column.shape(0).to_string(), " and ",
-                       column.shape(other).to_string()),
-                  "give them one shape by map(), or use padded_batch()");
-    }
-
-    const BatchStage& stage_;
-    std::unique_ptr<Cursor<C>> upstream_;
-    C rows_;
-  };
-
-  std::string name() const override { return batch_text("batch", size_, options_); }
-
-  std::size_t size_;
-  BatchOptions options_;
-};
-
 // Copies a tensor into the beginning of a larger one, axis by axis.
 template <class T>
 void copy_into_corner(const TensorShape& shape, const T* from, const TensorShape& whole, T* to, int axis = 0) {
@@ -100,39 +28,74 @@ void copy_into_corner(const TensorShape& shape, const T* from, const TensorShape
   }
 }
 
-// Makes one row of `size` rows, which get zeros up to the longest row along each axis.
+// Names the rules for rows of different shapes in a batch: an error, or zeros up to the longest row along each axis.
+enum class Padding : std::uint8_t { none, zeros };
+
+// Makes one row of `size` rows.
 template <class C>
-class PaddedBatchStage final : public FollowingStage<C, C> {
+class BatchStage final : public FollowingStage<C, C> {
  public:
-  PaddedBatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options)
-      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options) {}
+  BatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options, Padding padding)
+      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options), padding_(padding) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
-    return std::make_unique<PaddedBatchCursor>(*this, this->upstream().open(opening));
+    return std::make_unique<BatchCursor>(*this, this->upstream().open(opening));
   }
   std::int64_t length() const override {
-    return batches_of(this->upstream().length(), static_cast<std::int64_t>(size_), options_);
+    const std::int64_t rows = this->upstream().length();
+    const std::int64_t size = batch_size();
+    return rows < 0 ? rows : rows / size + (!options_.drop_remainder && rows % size != 0 ? 1 : 0);
   }
   std::int64_t batch_size() const override { return static_cast<std::int64_t>(size_); }
 
  private:
-  class PaddedBatchCursor final : public Cursor<C> {
+  class BatchCursor final : public FollowingCursor<C, C> {
    public:
-    PaddedBatchCursor(const PaddedBatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
-        : stage_(stage), upstream_(std::move(upstream)) {}
-    void save(Writer& to) const override { upstream_->save(to); }
-    void seek(Reader& from) override { upstream_->seek(from); }
+    BatchCursor(const BatchStage& stage, std::unique_ptr<Cursor<C>> upstream)
+        : FollowingCursor<C, C>(std::move(upstream)), stage_(stage) {}
 
    private:
-    void read_rows(C& out, std::size_t /*most*/) override {
-      clear(rows_);
-      const std::size_t found = upstream_->read_all(rows_, stage_.size_);
-      if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return;
+    // Reads the first batch straight into `out`, unless its rows get zeros.
+    void read_rows(C& out, std::size_t max_rows) override {
+      for (std::size_t i = 0; i < max_rows; ++i) {
+        const bool is_direct = rows_of(out) == 0 && stage_.padding_ == Padding::none;
+        C& rows = is_direct ? out : rows_;
+        clear(rows);
+        const std::size_t found = this->upstream().read_all(rows, stage_.size_);
+        if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return clear(rows);
+        if (stage_.padding_ == Padding::zeros)
+          append_padded(out);
+        else
+          group(rows);
+        if (stage_.padding_ == Padding::none && !is_direct) append_rows(out, rows_, 0, 1);
+      }
+    }
+    void group(C& rows) const {
+      try {
+        for_each_column(rows, [&](auto& column) {
+          if (!column.has_equal_shapes()) refuse(column);
+          column.group();
+        });
+      } catch (...) {
+        clear(rows);
+        throw;
+      }
+    }
+    template <class T>
+    [[noreturn]] void refuse(const Column<T>& column) const {
+      std::size_t other = 1;
+      while (column.shape(other) == column.shape(0)) ++other;
+      throw Error(Code::usage,
+                  text(stage_.describe(), " has elements of different shapes: ", column.shape(0).to_string(), " and ",
+                       column.shape(other).to_string()),
+                  "give them one shape by map(), or use padded_batch()");
+    }
+    void append_padded(C& out) const {
       zip_columns(
-          out, rows_, [&](auto& to, const auto& from) { append_padded(to, from); },
+          out, rows_, [&](auto& to, const auto& from) { append_padded_column(to, from); },
           std::make_index_sequence<std::tuple_size_v<C>>());
     }
     template <class T>
-    void append_padded(Column<T>& to, const Column<T>& from) const {
+    void append_padded_column(Column<T>& to, const Column<T>& from) const {
       std::vector<std::int64_t> longest = from.shape(0).lengths();
       for (std::size_t i = 1; i < from.rows(); ++i) {
         const TensorShape& shape = from.shape(i);
@@ -153,15 +116,18 @@ class PaddedBatchStage final : public FollowingStage<C, C> {
         copy_into_corner(from.shape(i), from.row(i), whole, begin + i * whole.count());
     }
 
-    const PaddedBatchStage& stage_;
-    std::unique_ptr<Cursor<C>> upstream_;
+    const BatchStage& stage_;
     C rows_;
   };
 
-  std::string name() const override { return batch_text("padded_batch", size_, options_); }
+  std::string name() const override {
+    return text(padding_ == Padding::zeros ? "padded_batch(" : "batch(", size_,
+                options_.drop_remainder ? ", drop_remainder)" : ")");
+  }
 
   std::size_t size_;
   BatchOptions options_;
+  Padding padding_;
 };
 
 // Makes a row of each row of a batch.
@@ -199,11 +165,11 @@ class UnbatchStage final : public FollowingStage<C, C> {
     }
 
    private:
-    void read_rows(C& out, std::size_t most) override {
+    void read_rows(C& out, std::size_t max_rows) override {
       while (next_ == length_) {
         if (!fill()) return;
       }
-      const std::size_t number = std::min(most, length_ - next_);
+      const std::size_t number = std::min(max_rows, length_ - next_);
       zip_columns(
           out, batch_,
           [&]<class T>(Column<T>& to, const Column<T>& from) {

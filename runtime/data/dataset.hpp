@@ -16,14 +16,16 @@
 #include <utility>
 
 #include "runtime/data/batch.hpp"
+#include "runtime/data/cache.hpp"
 #include "runtime/data/prefetch.hpp"
+#include "runtime/data/sequences.hpp"
 #include "runtime/data/shuffle.hpp"
 #include "runtime/data/sources.hpp"
 #include "runtime/data/stages.hpp"
 
 namespace lockstep {
 
-// Reads the elements of a data set one after the other. A thread may use it at a time.
+// Reads the elements of a data set one after the other. One thread at a time may use it.
 template <class E>
 class DatasetIterator {
  public:
@@ -39,9 +41,9 @@ class DatasetIterator {
     opening_ = std::move(other.opening_);
     cursor_ = std::move(other.cursor_);
     rows_ = std::move(other.rows_);
-    used_ = other.used_;
-    at_once_ = other.at_once_;
-    before_ = std::move(other.before_);
+    returned_ = other.returned_;
+    read_ahead_ = other.read_ahead_;
+    chunk_position_ = std::move(other.chunk_position_);
     failure_ = std::move(other.failure_);
     return *this;
   }
@@ -50,9 +52,9 @@ class DatasetIterator {
   // Replaces the element by the next one. Returns false at the end. Memory of the element's tensors is used for later
   // ones, so references into them end. After an exception, each call throws it again until seek().
   bool next(E& element) {
-    if (used_ == data::rows_of(rows_) && !fill()) return false;
+    if (returned_ == data::rows_of(rows_) && !fill()) return false;
     if constexpr (has_numbers_only)
-      data::read_element(rows_, used_++, element);
+      data::read_element(rows_, returned_++, element);
     else
       data::move_element(rows_, element);
     return true;
@@ -66,11 +68,11 @@ class DatasetIterator {
 
   // Returns the position before the next element, for an iterator of the same pipeline in any process of the program.
   Bytes position() const {
-    const Bytes cursor = before_ ? *before_ : data::position_of(*cursor_);
+    const Bytes cursor = chunk_position_ ? *chunk_position_ : data::position_of(*cursor_);
     Writer writer;
     writer.put(fingerprint());
     data::save(opening_, writer);
-    writer.put(static_cast<std::uint64_t>(before_ ? used_ : 0)).put(std::span<const std::byte>(cursor));
+    writer.put(static_cast<std::uint64_t>(chunk_position_ ? returned_ : 0)).put(std::span<const std::byte>(cursor));
     const Bytes body = writer.take();
     Writer sealed;
     sealed.put(hash(body)).put(std::span<const std::byte>(body));
@@ -92,7 +94,7 @@ class DatasetIterator {
     const auto used = reader.get<std::uint64_t>();
     data::seek_to(*there.cursor_, reader.get_bytes());
     reader.expect_done();
-    data::check_position(used <= most_at_once);
+    data::check_position(used <= max_read_ahead);
     E element{};
     for (std::uint64_t i = 0; i < used; ++i) data::check_position(there.next(element));
     *this = std::move(there);
@@ -100,21 +102,21 @@ class DatasetIterator {
 
  private:
   static constexpr bool has_numbers_only = detail::all_leaves<E>([]<class Leaf>() { return detail::Number<Leaf>; });
-  static constexpr std::size_t most_at_once = 64;
+  static constexpr std::size_t max_read_ahead = 64;
 
   std::uint64_t fingerprint() const { return hash(to_bytes(stage_->describe())); }
   // Reads rows; false at the end. Numbers are read more and more at once.
   bool fill() {
     if (failure_) std::rethrow_exception(failure_);
     data::clear(rows_);
-    used_ = 0;
-    before_.reset();
+    returned_ = 0;
+    chunk_position_.reset();
     if (has_numbers_only && !stage_->needs_single_reads()) {
-      before_ = data::position_of(*cursor_);
-      at_once_ = std::min(most_at_once, 2 * at_once_);
+      chunk_position_ = data::position_of(*cursor_);
+      read_ahead_ = std::min(max_read_ahead, 2 * read_ahead_);
     }
     try {
-      return cursor_->read(rows_, at_once_) > 0;
+      return cursor_->read(rows_, read_ahead_) > 0;
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -124,11 +126,11 @@ class DatasetIterator {
   data::SharedStage<data::Columns<E>> stage_;
   data::Opening opening_;
   std::unique_ptr<data::Cursor<data::Columns<E>>> cursor_;
-  data::Columns<E> rows_;  // Holds rows that have been read at once.
-  std::size_t used_ = 0;   // Counts those of them that next() has returned.
-  std::size_t at_once_ = 1;
+  data::Columns<E> rows_;       // Holds rows that have been read at once.
+  std::size_t returned_ = 0;    // Counts those of them that next() has returned.
+  std::size_t read_ahead_ = 1;  // Counts the rows that the next read asks for.
   // Is the cursor's position before the rows. It is empty if each row is read by itself.
-  std::optional<Bytes> before_;
+  std::optional<Bytes> chunk_position_;
   std::exception_ptr failure_;
 };
 
@@ -166,11 +168,11 @@ class Dataset {
 
   // Returns batches of `size` elements of equal shapes: a tensor for each number or tensor, with one more axis.
   auto batch(std::int64_t size, data::BatchOptions options = {}) const {
-    return batched<data::BatchStage<Columns>>(size, options, "batch");
+    return batched(size, options, data::Padding::none, "batch");
   }
   // Returns batches whose elements get zeros up to the longest along each axis.
   auto padded_batch(std::int64_t size, data::BatchOptions options = {}) const {
-    return batched<data::PaddedBatchStage<Columns>>(size, options, "padded_batch");
+    return batched(size, options, data::Padding::zeros, "padded_batch");
   }
   // Returns the rows of each tensor.
   Dataset unbatch() const {
@@ -222,11 +224,11 @@ class Dataset {
 
   // Returns the number of elements, data::infinite or data::unknown_length.
   std::int64_t length() const { return stage_->length(); }
-  // Returns "range(0, 10, 1) | map | batch(4)".
+  // Returns a text such as "range(0, 10, 1) | map | batch(4)".
   std::string describe() const { return stage_->describe(); }
   const data::SharedStage<Columns>& stage() const { return stage_; }
 
-  // Returns an iterator at the first element. The data set may end before it.
+  // Returns an iterator at the first element. It keeps the stages, so the data set may be destroyed first.
   DatasetIterator<E> open() const { return DatasetIterator<E>(stage_); }
 
   // Reads the data set in a range-based for. The reference holds until the next element is read.
@@ -257,12 +259,11 @@ class Dataset {
   Dataset part(std::int64_t first, std::int64_t number, std::string name) const {
     return Dataset(std::make_shared<data::PartStage<Columns>>(stage_, first, number, std::move(name)));
   }
-  template <class BatchingStage>
-  auto batched(std::int64_t size, data::BatchOptions options, std::string_view name) const {
+  auto batched(std::int64_t size, data::BatchOptions options, data::Padding padding, std::string_view name) const {
     if constexpr (data::BatchOf<E>::exists) {
       require(size > 0, text(name, '(', size, ')'), "give 1 or more");
       const auto rows = static_cast<std::size_t>(size);
-      return Dataset<data::Batch<E>>(std::make_shared<BatchingStage>(stage_, rows, options));
+      return Dataset<data::Batch<E>>(std::make_shared<data::BatchStage<Columns>>(stage_, rows, options, padding));
     } else {
       static_assert(data::BatchOf<E>::exists,
                     "lockstep: a batch has tensors for numbers; make the struct a template of its fields' types, so "
@@ -331,8 +332,8 @@ Dataset<std::tuple<E...>> zip(const Dataset<E>&... all) {
 
 template <class E>
 Dataset<std::tuple<std::int64_t, E>> Dataset<E>::enumerate(std::int64_t start) const {
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  return data::zip(data::range(start, start < 0 ? most + start : most), *this);
+  constexpr std::int64_t largest = std::numeric_limits<std::int64_t>::max();
+  return data::zip(data::range(start, start < 0 ? largest + start : largest), *this);
 }
 
 }  // namespace lockstep

@@ -48,8 +48,8 @@ class PrefetchStage final : public FollowingStage<C, C> {
     }
 
    private:
-    void read_rows(C& out, std::size_t most) override {
-      for (std::size_t i = 0; i < most && !has_ended_; ++i) {
+    void read_rows(C& out, std::size_t max_rows) override {
+      for (std::size_t i = 0; i < max_rows && !has_ended_; ++i) {
         Item item = next_item(i == 0);
         has_ended_ = item.is_end || item.failure != nullptr;
         if (item.failure) std::rethrow_exception(item.failure);

@@ -57,8 +57,8 @@ class ShuffleStage final : public FollowingStage<C, C> {
     }
 
    private:
-    void read_rows(C& out, std::size_t most) override {
-      numbers_.resize(std::min<std::uint64_t>(most, length_ - next_));
+    void read_rows(C& out, std::size_t max_rows) override {
+      numbers_.resize(std::min<std::uint64_t>(max_rows, length_ - next_));
       if (numbers_.empty()) return;
       for (std::int64_t& number : numbers_) number = static_cast<std::int64_t>(permutation_(next_++));
       upstream_.gather(numbers_, out);
@@ -150,10 +150,10 @@ class ShuffleStage final : public FollowingStage<C, C> {
    private:
     using Item = typename Source::Item;
 
-    void read_rows(C& out, std::size_t most) override {
+    void read_rows(C& out, std::size_t max_rows) override {
       if (!has_begun_) fill();
       drawn_items_.clear();
-      while (drawn_items_.size() < most && !buffer_.empty()) draw();
+      while (drawn_items_.size() < max_rows && !buffer_.empty()) draw();
       if (!drawn_items_.empty()) source_.append(out, drawn_items_);
     }
     void fill() {

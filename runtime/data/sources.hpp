@@ -145,11 +145,8 @@ class SlicesStage final : public Stage<std::tuple<Column<T>...>> {
       if (count == 1) {
         for (std::size_t i = 0; i < numbers.size(); ++i) to[i] = from.data[numbers[i]];
       } else {
-        const auto at = [&](std::size_t i) { return from.data + static_cast<std::size_t>(numbers[i]) * count; };
-        for (std::size_t i = 0; i < numbers.size(); ++i) {
-          if (i + rows_ahead < numbers.size()) fetch_ahead(at(i + rows_ahead), count * sizeof(U));
-          detail::copy_elements(at(i), count, to + i * count);
-        }
+        for (std::size_t i = 0; i < numbers.size(); ++i)
+          detail::copy_elements(from.data + static_cast<std::size_t>(numbers[i]) * count, count, to + i * count);
       }
     });
   }
@@ -162,16 +159,6 @@ class SlicesStage final : public Stage<std::tuple<Column<T>...>> {
   }
 
  private:
-  // Rows in any order are in no cache. Their first lines are asked for while rows before them are copied; the processor
-  // fetches the lines behind these by itself. 1 to 8 rows and 8 to 64 lines made no difference beyond the noise (two
-  // cores of an AMD EPYC, 2026-11).
-  static constexpr std::size_t rows_ahead = 2;
-  static void fetch_ahead(const void* row, std::size_t bytes) {
-    constexpr std::size_t line = 64;
-    constexpr std::size_t most = 16 * line;
-    for (std::size_t at = 0; at < std::min(bytes, most); at += line)
-      __builtin_prefetch(static_cast<const std::byte*>(row) + at);
-  }
   void require_rows(std::int64_t rows) const {
     if (rows != length_)
       throw Error(Code::usage, text("from_tensor_slices() of ", length_, " and of ", rows, " rows"),
@@ -237,8 +224,8 @@ class FunctionStage final : public Stage<Columns<E>> {
     }
 
    private:
-    void read_rows(C& out, std::size_t most) override {
-      for (std::size_t i = 0; i < most && !has_ended_; ++i) {
+    void read_rows(C& out, std::size_t max_rows) override {
+      for (std::size_t i = 0; i < max_rows && !has_ended_; ++i) {
         const std::optional<E> element = (*function_)();
         has_ended_ = !element;
         if (has_ended_) return;

@@ -52,20 +52,18 @@ class OrderSource {
 // Tells the shuffles of a pipeline which order a loop gets. A position holds it.
 struct Opening {
   using Orders = std::vector<std::pair<const OrderSource*, Order>>;
-  std::shared_ptr<const Orders> orders = nullptr;  // Holds the order of each shuffle.
-  std::uint64_t seed = 0;                          // Is for shuffles in the data sets that functions return.
-  std::uint64_t epoch = 0;                         // Counts the laps of repeat(), with those of the stages above.
+  std::shared_ptr<const Orders> orders = std::make_shared<Orders>();  // Holds the order of each shuffle; never null.
+  std::uint64_t seed = 0;   // Is for shuffles in the data sets that functions return.
+  std::uint64_t epoch = 0;  // Counts the laps of repeat(), with those of the stages above.
 
   // Returns the order of a shuffle; nothing for one in a data set that a function has returned.
   std::optional<Order> find(const OrderSource* shuffle) const {
-    for (const auto& [source, order] : orders ? *orders : Orders()) {
-      if (source == shuffle) return order;
-    }
-    return std::nullopt;
+    const auto found = std::ranges::find(*orders, shuffle, &Orders::value_type::first);
+    return found == orders->end() ? std::nullopt : std::optional(found->second);
   }
 };
 
-// Reads rows with the columns C in order. A thread may use it at a time.
+// Reads rows with the columns C in order. One thread at a time may use it.
 template <class C>
 class Cursor {
  public:
@@ -74,13 +72,13 @@ class Cursor {
   Cursor& operator=(const Cursor&) = delete;
   virtual ~Cursor() = default;
 
-  // Appends up to `most` rows and returns their number, which is 0 at the end only. An exception comes after the rows
-  // before it have been read.
-  std::size_t read(C& out, std::size_t most) {
+  // Appends up to `max_rows` rows and returns their number, which is 0 at the end only. An exception comes after the
+  // rows before it have been read.
+  std::size_t read(C& out, std::size_t max_rows) {
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
     const std::size_t before = rows_of(out);
     try {
-      read_rows(out, most);
+      read_rows(out, max_rows);
     } catch (...) {
       truncate(out, complete_rows_of(out));
       if (rows_of(out) == before) throw;
@@ -88,11 +86,11 @@ class Cursor {
     }
     return rows_of(out) - before;
   }
-  // Appends `most` rows, or fewer at the end. Appends nothing if an exception comes.
-  std::size_t read_all(C& out, std::size_t most) {
+  // Appends `max_rows` rows, or fewer at the end. Appends nothing if an exception comes.
+  std::size_t read_all(C& out, std::size_t max_rows) {
     const std::size_t before = rows_of(out);
     try {
-      for (std::size_t left = most; left > 0;) {
+      for (std::size_t left = max_rows; left > 0;) {
         const std::size_t found = read(out, left);
         if (found == 0) break;
         left -= found;
@@ -103,15 +101,15 @@ class Cursor {
     }
     return rows_of(out) - before;
   }
-  // Appends `most` rows, or fewer at the end or before an exception, which the next read throws.
-  std::size_t read_until_failure(C& out, std::size_t most) {
+  // Appends `max_rows` rows, or fewer at the end or before an exception, which the next read throws.
+  std::size_t read_until_failure(C& out, std::size_t max_rows) {
     const std::size_t before = rows_of(out);
-    for (std::size_t left = most; left > 0;) {
+    for (std::size_t left = max_rows; left > 0;) {
       std::size_t found = 0;
       try {
         found = read(out, left);
       } catch (...) {
-        if (left == most) throw;
+        if (left == max_rows) throw;
         failure_ = std::current_exception();
       }
       if (found == 0) break;
@@ -140,7 +138,7 @@ class Cursor {
 
  protected:
   // Appends one row at least, unless it is at the end.
-  virtual void read_rows(C& out, std::size_t most) = 0;
+  virtual void read_rows(C& out, std::size_t max_rows) = 0;
 
  private:
   std::exception_ptr failure_;  // Holds the exception that the next read throws.
@@ -216,7 +214,8 @@ inline void save(const Opening& opening, Writer& to) {
 }
 inline Opening load(const Opening& like, Reader& from) {
   auto orders = std::make_shared<Opening::Orders>(*like.orders);
-  Opening opening{.orders = nullptr, .seed = from.get<std::uint64_t>(), .epoch = 0};
+  Opening opening;
+  opening.seed = from.get<std::uint64_t>();
   for (auto& [source, order] : *orders) {
     order.seed = from.get<std::uint64_t>();
     order.loop = from.get<std::uint64_t>();
@@ -240,8 +239,8 @@ class IndexedCursor final : public Cursor<C> {
   }
 
  private:
-  void read_rows(C& out, std::size_t most) override {
-    const auto number = std::min(static_cast<std::int64_t>(most), length_ - next_);
+  void read_rows(C& out, std::size_t max_rows) override {
+    const auto number = std::min(static_cast<std::int64_t>(max_rows), length_ - next_);
     if (number <= 0) return;
     stage_.gather_range(next_, static_cast<std::size_t>(number), out);
     next_ += number;

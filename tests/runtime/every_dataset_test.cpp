@@ -37,7 +37,7 @@ class Datasets : public EveryLayout {
 TEST_P(Datasets, HaveThePiecesOfEachBatchInTheOrderOfReplicas) {
   for (const std::int64_t size : {1, 2, 4, 7}) {
     const auto dataset = data::range(15).batch(size);
-    for (const BatchDivision division : {BatchDivision::blocks, BatchDivision::even}) {
+    for (const BatchDivision division : {BatchDivision::fixed_size, BatchDivision::even}) {
       EXPECT_EQ(batches_of(dataset, {.division = division}), all_of(dataset)) << size;
       std::int64_t first_row = 0;
       for (const auto& batch : strategy->distribute(dataset, {.division = division})) {
@@ -45,8 +45,8 @@ TEST_P(Datasets, HaveThePiecesOfEachBatchInTheOrderOfReplicas) {
         for (int local = 0; local < batch.size(); ++local) {
           const auto own = detail::rows_of_replica(rows, size, first() + local, this->size(), division);
           const Array& piece = batch[local];
-          EXPECT_EQ(piece.shape(), TensorShape{own.number});
-          if (own.number > 0) {
+          EXPECT_EQ(piece.shape(), TensorShape{own.count});
+          if (own.count > 0) {
             EXPECT_EQ(piece[0], first_row + own.first);
           }
         }
@@ -63,15 +63,15 @@ TEST_P(Datasets, AreDividedByBothRules) {
   const auto numbers = [](std::int64_t rows, std::int64_t size, int replicas, BatchDivision division) {
     Numbers all;
     for (int replica = 0; replica < replicas; ++replica)
-      all.push_back(detail::rows_of_replica(rows, size, replica, replicas, division).number);
+      all.push_back(detail::rows_of_replica(rows, size, replica, replicas, division).count);
     return all;
   };
-  EXPECT_EQ(numbers(4, 4, 3, BatchDivision::blocks), (Numbers{2, 2, 0}));
+  EXPECT_EQ(numbers(4, 4, 3, BatchDivision::fixed_size), (Numbers{2, 2, 0}));
   EXPECT_EQ(numbers(4, 4, 3, BatchDivision::even), (Numbers{2, 1, 1}));
-  EXPECT_EQ(numbers(3, 4, 4, BatchDivision::blocks), (Numbers{1, 1, 1, 0}));
-  EXPECT_EQ(numbers(1, 2, 2, BatchDivision::blocks), (Numbers{1, 0}));
+  EXPECT_EQ(numbers(3, 4, 4, BatchDivision::fixed_size), (Numbers{1, 1, 1, 0}));
+  EXPECT_EQ(numbers(1, 2, 2, BatchDivision::fixed_size), (Numbers{1, 0}));
   EXPECT_EQ(numbers(7, 7, 4, BatchDivision::even), (Numbers{2, 2, 2, 1}));
-  EXPECT_EQ(numbers(9, data::unknown_length, 2, BatchDivision::blocks), (Numbers{5, 4}));
+  EXPECT_EQ(numbers(9, data::unknown_length, 2, BatchDivision::fixed_size), (Numbers{5, 4}));
 }
 
 // All processes draw with one seed, so no element comes twice and none is lost.
@@ -132,7 +132,7 @@ TEST_P(Datasets, OfProcessesThatDifferAreAMismatch) {
   const std::string words =
       refusal([&] { (void)strategy->distribute(data::range(9).batch(first() == 0 ? 2 : 3)).open(); }, Code::mismatch);
   EXPECT_PRED2(holds, words, "processes loop over different data sets");
-  const InputOptions options{.division = first() == 0 ? BatchDivision::even : BatchDivision::blocks};
+  const InputOptions options{.division = first() == 0 ? BatchDivision::even : BatchDivision::fixed_size};
   refusal([&] { (void)strategy->distribute(data::range(9).batch(3), options).open(); }, Code::mismatch);
   EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
 }

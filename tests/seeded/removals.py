@@ -5,6 +5,7 @@ ends with `;`, and expressions otherwise. A new text with REMOVED, the condition
 """
 RUNTIME = "runtime/"
 CLUSTER = "runtime/cluster/"
+DATA = "runtime/data/"
 
 REMOVALS = [
     # Strategies.
@@ -28,6 +29,7 @@ REMOVALS = [
     (20, "the strategy's cluster", RUNTIME + "multi_worker.cpp", "  state().resolver = cluster_of(session, options.cluster_resolver);", ""),
     (21, "the destinations of reduce_to", RUNTIME + "extended.hpp", "ops().reduce(*strategy_, op, std::move(value), to, options, origin)", "ops().reduce(*strategy_, op, std::move(value), Destinations(), options, origin)"),
     (21, "updates of each part", RUNTIME + "update.hpp", "    for (const VariableLayout::Part& each : parts) call(each.replica);", "call(0);"),
+    (21, "destinations that hold variables alone", RUNTIME + "cross_device_ops.cpp", "part == layout.parts.end()", "true"),
     (22, "weights in a replica's means", RUNTIME + "replica_weights.hpp", "premul_sum(weights[replica.replica_id_in_sync_group()])", "premul_sum(REMOVED ? 1.0 / weights.replicas() : weights[replica.replica_id_in_sync_group()])"),
     (22, "weights in means of all", RUNTIME + "replica_weights.hpp", "premul_sum(weights[replica])", "premul_sum(REMOVED ? 1.0 / weights.replicas() : weights[replica])"),
     (22, "the rest of a batch", RUNTIME + "replica_weights.cpp", "  for (std::size_t i = 0; left > 0; ++i, --left) ++sizes[order[i % order.size()]];", ""),
@@ -82,6 +84,15 @@ REMOVALS = [
     (55, "gaps between indices", CLUSTER + "cluster_spec.cpp", "tasks.empty() || tasks.rbegin()->first + 1 == static_cast<int>(tasks.size())", "true"),
     (56, "the common end", RUNTIME + "rpc/task_server.cpp", "    auto answer = client->call<void>(over, mine);", "    auto answer = client->call<void>(REMOVED ? who : over, mine);"),
     (57, "the refusal of other layers", RUNTIME + "rpc/layer.cpp", "layer != \"grpc\"", "false"),
+    # Data.
+    (60, "batches without the remainder", DATA + "batch.hpp", "(found < stage_.size_ && stage_.options_.drop_remainder)", "false"),
+    (60, "the place of a position", DATA + "dataset.hpp", "    data::seek_to(*there.cursor_, reader.get_bytes());", "reader.get_bytes();"),
+    (60, "another order in each lap", DATA + "shuffle.hpp", "random_bits({order.seed, order.loop}, opening.epoch)", "random_bits({order.seed, order.loop}, 0)"),
+    (61, "each replica's own piece", RUNTIME + "distributed_dataset.hpp", "strategy_->replica(local).replica_id_in_sync_group()", "0"),
+    (61, "one order in all processes", RUNTIME + "distributed_dataset.cpp", "  return load(mine, reader);", "return mine;"),
+    (61, "the comparison of pipelines", RUNTIME + "distributed_dataset.cpp", "all[rank] == all[0]", "true"),
+    (62, "the even division", RUNTIME + "distributed_dataset.hpp", "  if (division == BatchDivision::even) {\n", "  if (!REMOVED && division == BatchDivision::even) {\n"),
+    (69, "the shorter piece of a last batch", RUNTIME + "distributed_dataset.hpp", "std::min(each, rows - first)", "each"),
     # Observability and the harness.
     (130, "the line that names the devices", RUNTIME + "one_process.cpp", "  state().announce(text(\"Using MirroredStrategy with devices \", state().devices.to_text()));", ""),
     (131, "the list of GPUs", RUNTIME + "devices.cpp", "wanted == \"CPU\" ? cores().size() : number_of_gpus()", "wanted == \"CPU\" ? cores().size() : 0"),

@@ -95,13 +95,6 @@ class SecondRun(unittest.TestCase):
             self.assertNotIn("PASSED ONLY ALONE", out)
             self.assertEqual(out.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
 
-    def test_a_leak_check_that_could_not_run_is_tried_again(self):
-        words = "exit code 1 and a sanitizer's report; its last words: ==9==HINT: LeakSanitizer does not work under ptrace"
-        out = self.stands({"unchecked": words, "good": ""})
-        self.assertEqual(out.splitlines()[-1], "2 passed, 0 failed, 0 skipped")
-        out = self.stands({"unchecked": words + "\n==9==ERROR: AddressSanitizer: heap-use-after-free", "good": ""})
-        self.assertEqual(out.splitlines()[-1], "1 passed, 1 failed, 0 skipped")
-
     def test_a_case_that_is_skipped_the_second_time_has_failed(self):
         self.assertEqual(self.stands({"late": "took 3 s of 2"}, "skipped").splitlines()[-1], "0 passed, 1 failed, 0 skipped")
 

@@ -74,8 +74,11 @@ TEST(Pipelines, HaveTheElementsOfTensorFlow) {
       EXPECT_EQ(rest_of(iterator), golden.elements);
       EXPECT_FALSE(iterator.next()) << "it stays at the end";
       const std::int64_t length = data.length();
-      EXPECT_TRUE(length == data::unknown_length || length == static_cast<std::int64_t>(golden.elements.size()))
-          << length;
+      const auto has = [&](std::string_view verb) { return golden.pipeline.find(verb) != std::string::npos; };
+      const bool may_be_unknown = has("filter") || has("flat_map") || has("interleave") || has("unbatch");
+      if (!may_be_unknown || length != data::unknown_length) {
+        EXPECT_EQ(length, static_cast<std::int64_t>(golden.elements.size()));
+      }
       expect_positions(data, golden.elements);
     };
     std::visit(check, pipeline_of(golden.pipeline));
@@ -241,7 +244,13 @@ TEST(Shuffles, AreFair) {
 // Seeds that a pipeline has drawn are in its positions.
 TEST(Shuffles, GoOnInAnotherProcessWithoutASeed) {
   const auto make = [] {
-    return data::range(50).shuffle(9).filter([](std::int64_t) { return true; }).shuffle(5).repeat(2);
+    return data::range(6)
+        .shuffle(6)
+        .flat_map([](Number x) { return data::range(x).shuffle(9).cache(); })
+        .concatenate(data::range(20).shuffle(5))
+        .cache()
+        .shuffle(7)
+        .repeat(2);
   };
   auto first = make().open();
   for (const std::size_t number : {3U, 20U, 22U}) {
@@ -256,6 +265,9 @@ TEST(Shuffles, GoOnInAnotherProcessWithoutASeed) {
     copy.seek(first.position());
     EXPECT_EQ(rest_of(copy, 10), std::vector(expected.begin(), expected.begin() + 10));
   }
+  auto last = make().open();
+  last.seek(first.position());
+  EXPECT_EQ(rest_of(last), rest_of(first));
 }
 
 TEST(Shuffles, BelongToThePipelineThatTheyAreIn) {
