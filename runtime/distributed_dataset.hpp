@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Divides the batches of a data set among the replicas of a strategy. Piece j of each batch belongs to replica j,
-// whatever the processes are, so all layouts of the same replicas compute the same bits. Every process reads the whole
-// sequence and keeps the pieces of its replicas, so all know the end without a message.
+// Gives each replica of a strategy its part of a data set. By default, piece j of each batch belongs to replica j,
+// whatever the processes are, so all layouts of the same replicas compute the same bits.
 //   auto dataset = strategy.distribute(data::range(100).batch(32));
 //   for (const auto& batch : dataset) strategy.run(step, batch);
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -18,72 +17,118 @@
 #include <vector>
 
 #include "runtime/data/dataset.hpp"
+#include "runtime/input_agreement.hpp"
+#include "runtime/input_division.hpp"
+#include "runtime/input_loop.hpp"
+#include "runtime/input_options.hpp"
+#include "runtime/input_steps.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/values/structure.hpp"
+#include "runtime/values/tensor_spec.hpp"
 
 namespace lockstep {
-
-// Names the rules for the pieces of a batch. `fixed_size` gives each replica the batch size divided by the replicas,
-// rounded up, so that the last ones may get fewer rows or none: 4 rows for 3 replicas are 2, 2 and 0. `even` gives
-// numbers that differ by one at most: 2, 1 and 1.
-enum class BatchDivision : std::uint8_t { fixed_size, even };
-
-struct InputOptions {
-  BatchDivision division = BatchDivision::fixed_size;
-};
-
 namespace detail {
 
-// Holds the rows of a replica in a batch.
-struct RowRange {
-  std::int64_t first = 0;
-  std::int64_t count = 0;
+// Is what a distributed data set does to open a loop. It refers to its strategy, which must outlive it.
+template <class E>
+class InputPlan {
+ public:
+  using C = data::Columns<E>;
+  InputPlan() = default;
+  InputPlan(const InputPlan&) = delete;
+  InputPlan& operator=(const InputPlan&) = delete;
+  virtual ~InputPlan() = default;
+  // Returns the steps of a new loop. All processes call it.
+  virtual std::unique_ptr<StepSource<C>> open() const = 0;
+  virtual LoopDescription description() const = 0;
+  // Returns the data set that has the elements of this process.
+  virtual const Dataset<E>& dataset() const = 0;
 };
-// Returns the rows of a replica. A last batch has fewer rows than `size`; `fixed_size` divides it as one of `size`.
-inline RowRange rows_of_replica(std::int64_t rows, std::int64_t size, int replica, int replicas,
-                                BatchDivision division) {
-  if (division == BatchDivision::even) {
-    const std::int64_t each = rows / replicas;
-    const std::int64_t rest = rows % replicas;
-    return {replica * each + std::min<std::int64_t>(replica, rest), each + (replica < rest ? 1 : 0)};
-  }
-  const std::int64_t each = (std::max(rows, size) + replicas - 1) / replicas;
-  const std::int64_t first = std::min(rows, replica * each);
-  return {first, std::min(each, rows - first)};
-}
 
-// Lets the processes agree on the opening of a loop. Throws Error mismatch on all if they loop over different data
-// sets.
-data::Opening agree_on_opening(Strategy& strategy, const data::Opening& mine, const std::string& pipeline);
-
-// Returns some rows of each tensor in a batch.
+// Divides one data set.
 template <class E>
-E rows_of_batch(const E& batch, const RowRange& rows) {
-  E piece = E();
-  const auto from = data::leaves(batch);
-  const auto to = data::leaves(piece);
-  [&]<std::size_t... i>(std::index_sequence<i...> /*leaves*/) {
-    ((std::get<i>(to) = std::get<i>(from).rows(rows.first, rows.count).copy()), ...);
+class DividedInput final : public InputPlan<E> {
+ public:
+  using typename InputPlan<E>::C;
+  DividedInput(Strategy& strategy, Dataset<E> dataset, const InputOptions& options)
+      : strategy_(strategy),
+        dataset_(std::move(dataset)),
+        division_(strategy,
+                  {.text = dataset_.describe(),
+                   .batch_size = dataset_.stage()->batch_size(),
+                   .files = dataset_.stage()->file_count(),
+                   .sharding = dataset_.stage()->sharding()},
+                  options),
+        part_(division_.part_of(dataset_.stage())),
+        prefetch_(prefetch_of(strategy, options)) {}
+  std::unique_ptr<StepSource<C>> open() const override {
+    const data::Opening opening = share_opening(strategy_, data::opening_of(*dataset_.stage()));
+    if (division_.has_one_sequence()) return std::make_unique<SharedSequence<E>>(part_, opening, division_.pieces());
+    return std::make_unique<OwnRows<E>>(part_, opening, division_.circle(), division_.first_in_circle(),
+                                        static_cast<std::size_t>(strategy_.num_local_replicas()));
   }
-  (std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
-  return piece;
-}
+  const Dataset<E>& dataset() const override { return dataset_; }
+  LoopDescription description() const override {
+    return {.identity = dataset_.describe() + division_.describe(),
+            .has_one_sequence = division_.has_one_sequence(),
+            .prefetch = prefetch_};
+  }
 
-// Returns the number of rows of all tensors in a batch. Throws Error usage if they differ.
+ private:
+  Strategy& strategy_;
+  Dataset<E> dataset_;
+  InputDivision division_;
+  data::SharedStage<C> part_;  // Has this process's part of the input.
+  int prefetch_;
+};
+
+// Reads data sets that a program's function has made in each process.
 template <class E>
-std::int64_t rows_in_batch(const E& batch, const std::string& pipeline) {
-  std::optional<std::int64_t> rows;
-  const auto check = [&](const auto& leaf) {
-    if (leaf.shape().rank() > 0 && leaf.shape()[0] == rows.value_or(leaf.shape()[0]))
-      rows = leaf.shape()[0];
-    else
-      throw Error(Code::usage,
-                  text("an element of ", pipeline, " has a tensor of the shape ", leaf.shape().to_string(),
-                       rows ? text(" beside one of ", *rows, " rows") : ""),
-                  "call batch(size of the global batch) before distribute()");
-  };
-  std::apply([&](const auto&... each) { (check(each), ...); }, data::leaves(batch));
-  return *rows;
+class OwnInput final : public InputPlan<E> {
+ public:
+  using typename InputPlan<E>::C;
+  OwnInput(Strategy& strategy, std::vector<Dataset<E>> datasets, const InputOptions& options)
+      : replicas_(static_cast<std::size_t>(strategy.num_local_replicas())),
+        datasets_(std::move(datasets)),
+        is_per_replica_(options.replication == ReplicationMode::per_replica),
+        prefetch_(prefetch_of(strategy, options)) {}
+  std::unique_ptr<StepSource<C>> open() const override {
+    return std::make_unique<OwnElements<E>>(datasets_, replicas_);
+  }
+  const Dataset<E>& dataset() const override { return datasets_.front(); }
+  LoopDescription description() const override {
+    return {.identity = is_per_replica_ ? "distribute_from() for each replica" : "distribute_from()",
+            .has_one_sequence = false,
+            .prefetch = prefetch_};
+  }
+
+ private:
+  std::size_t replicas_;
+  std::vector<Dataset<E>> datasets_;
+  bool is_per_replica_;
+  int prefetch_;
+};
+
+template <class Leaf>
+inline constexpr bool is_tensor_of_each = false;
+template <class T>
+inline constexpr bool is_tensor_of_each<PerReplica<Tensor<T>>> = true;
+
+// Puts the pieces of a step into a batch, and takes the batch's memory for later pieces.
+template <class E, class B>
+void exchange_pieces(std::vector<data::Columns<E>>& pieces, B& batch) {
+  if constexpr (all_leaves<B>([]<class Leaf>() { return is_tensor_of_each<Leaf>; })) {
+    for (std::size_t local = 0; local < pieces.size(); ++local) {
+      data::zip_leaves(
+          pieces[local], data::leaves(batch),
+          [&](auto& column, auto& leaf) { column.exchange(leaf[static_cast<int>(local)]); },
+          std::make_index_sequence<std::tuple_size_v<data::Columns<E>>>());
+    }
+  } else {
+    std::deque<E> parts(pieces.size());
+    for (std::size_t local = 0; local < pieces.size(); ++local) data::move_element(pieces[local], parts[local]);
+    batch = regroup(std::move(parts));
+  }
 }
 
 template <class T>
@@ -91,7 +136,7 @@ inline constexpr bool always_false = false;
 
 }  // namespace detail
 
-// Reads the batches of a distributed data set, a piece for each replica of this process. All processes make and use
+// Reads a distributed data set, a piece for each replica of this process in each step. All processes make and use
 // their iterators alike.
 template <class E>
 class DistributedIterator {
@@ -99,88 +144,176 @@ class DistributedIterator {
   // Holds a PerReplica for each tensor of a batch.
   using Batch = decltype(detail::regroup(std::deque<E>()));
 
-  DistributedIterator(Strategy& strategy, const Dataset<E>& dataset, const InputOptions& options)
-      : strategy_(&strategy),
-        options_(options),
-        pipeline_(dataset.describe() + (options.division == BatchDivision::even ? ", divided evenly" : "")),
-        size_(dataset.stage()->batch_size()),
-        batches_(dataset.stage(), detail::agree_on_opening(strategy, data::opening_of(*dataset.stage()), pipeline_)) {}
+  // All processes call it.
+  DistributedIterator(Strategy& strategy, const detail::InputPlan<E>& plan)
+      : loop_(std::make_unique<detail::InputLoop<data::Columns<E>>>(strategy, plan.open(), plan.description())) {}
 
-  // Returns the pieces of the next batch; nothing at the end, which all processes reach at once. A replica's piece may
-  // have no rows.
+  // Returns the pieces of the next step; nothing at the end, which all processes reach at once. A replica's piece may
+  // have no rows. If the input of one process fails, its exception ends the loops of all.
   std::optional<Batch> next() {
-    if (!batches_.next(batch_)) return std::nullopt;
-    const std::int64_t rows = detail::rows_in_batch(batch_, pipeline_);
-    std::deque<E> pieces;
-    for (int local = 0; local < strategy_->num_local_replicas(); ++local) {
-      const int replica = strategy_->replica(local).replica_id_in_sync_group();
-      pieces.push_back(detail::rows_of_batch(
-          batch_, detail::rows_of_replica(rows, size_, replica, strategy_->num_replicas_in_sync(), options_.division)));
-    }
-    return detail::regroup(std::move(pieces));
+    detail::InputStep<data::Columns<E>>* const step = loop_->next();
+    if (step == nullptr) return std::nullopt;
+    std::optional<Batch> batch(std::in_place, detail::regroup(std::deque<E>(step->pieces.size())));
+    detail::exchange_pieces<E>(step->pieces, *batch);
+    return batch;
   }
-  // Return and take the position in the sequence of batches. It fits any number of replicas and processes.
-  Bytes position() const { return batches_.position(); }
-  void seek(std::span<const std::byte> position) { batches_.seek(position); }
+  // Replaces the batch. Returns false at the end.
+  bool next(Batch& batch) {
+    detail::InputStep<data::Columns<E>>* const step = loop_->next();
+    if (step != nullptr) detail::exchange_pieces<E>(step->pieces, batch);
+    return step != nullptr;
+  }
+  // Returns the number of rows that all replicas together have in the latest batch; nothing if that takes a message,
+  // as it does for data sets of each process's own with known lengths.
+  std::optional<std::int64_t> global_rows() const { return loop_->global_rows(); }
+
+  // Saves a message in each step of a loop whose length is unknown: what the processes must tell one another travels
+  // with the gradients. All processes call it, between two steps. The reducer must outlive the iterator. It carries the
+  // words of one iterator at a time.
+  void travel_with(GradientReducer& reducer) { loop_->travel_with(reducer); }
+
+  // Return and take a position. In a sequence that all processes share it fits any number of replicas and processes;
+  // otherwise it is of this process alone.
+  Bytes position() const { return loop_->position(); }
+  void seek(std::span<const std::byte> position) { loop_->seek(position); }
 
  private:
-  Strategy* strategy_;
-  InputOptions options_;
-  std::string pipeline_;
-  std::int64_t size_;  // Is the size of whole batches, or data::unknown_length.
-  DatasetIterator<E> batches_;
-  E batch_{};
+  std::unique_ptr<detail::InputLoop<data::Columns<E>>> loop_;
 };
 
-// Is made by Strategy::distribute(). It refers to the strategy, which must outlive it.
-template <class E>
-class DistributedDataset {
+// Refuses the stages of a data set: a distributed one has none.
+class WithoutTransformations {
  public:
-  using Batch = typename DistributedIterator<E>::Batch;
-
-  DistributedDataset(Strategy& strategy, Dataset<E> dataset, InputOptions options)
-      : strategy_(&strategy), dataset_(std::move(dataset)), options_(options) {}
-
-  // Returns an iterator at the first batch. All processes call it.
-  DistributedIterator<E> open() const { return DistributedIterator<E>(*strategy_, dataset_, options_); }
-  // Returns the number of batches, data::infinite or data::unknown_length.
-  std::int64_t length() const { return dataset_.length(); }
-  std::string describe() const { return dataset_.describe(); }
-
-  // Reads the data set in a range-based for. All processes do so.
-  class LoopIterator {
-   public:
-    explicit LoopIterator(DistributedIterator<E> iterator) : iterator_(std::move(iterator)), batch_(iterator_.next()) {}
-    const Batch& operator*() const { return *batch_; }
-    LoopIterator& operator++() {
-      batch_ = iterator_.next();
-      return *this;
-    }
-    bool operator==(std::default_sentinel_t /*end*/) const { return !batch_; }
-
-   private:
-    DistributedIterator<E> iterator_;
-    std::optional<Batch> batch_;
-  };
-  LoopIterator begin() const { return LoopIterator(open()); }
-  std::default_sentinel_t end() const { return {}; }
-
-  // Are refused by the compiler.
   template <class... A>
   void map(A&&... /*arguments*/) const {
-    static_assert(detail::always_false<std::tuple<A...>>,
-                  "lockstep: a distributed data set has no transformations; call map() before distribute()");
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void filter(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void flat_map(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void interleave(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
   }
   template <class... A>
   void batch(A&&... /*arguments*/) const {
-    static_assert(detail::always_false<std::tuple<A...>>,
-                  "lockstep: a distributed data set has no transformations; call batch() before distribute()");
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void padded_batch(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void unbatch(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void shuffle(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void repeat(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void take(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void skip(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void shard(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void concatenate(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void enumerate(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void cache(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
+  }
+  template <class... A>
+  void prefetch(A&&... /*arguments*/) const {
+    refuse<std::tuple<A...>>();
   }
 
  private:
+  template <class A>
+  static void refuse() {
+    static_assert(detail::always_false<A>,
+                  "lockstep: a distributed data set has no transformations; call them before distribute()");
+  }
+};
+
+// Is made by Strategy::distribute() and distribute_from(). It refers to the strategy, which must outlive it. Copies are
+// cheap.
+template <class E>
+class DistributedDataset : public WithoutTransformations {
+ public:
+  using Batch = typename DistributedIterator<E>::Batch;
+
+  DistributedDataset(Strategy& strategy, std::shared_ptr<const detail::InputPlan<E>> plan)
+      : strategy_(&strategy), plan_(std::move(plan)) {}
+
+  // Returns an iterator at the first step. All processes call it.
+  DistributedIterator<E> open() const { return DistributedIterator<E>(*strategy_, *plan_); }
+  // Returns the number of elements in the data set of this process, data::infinite or data::unknown_length.
+  std::int64_t length() const { return plan_->dataset().length(); }
+  std::string describe() const { return plan_->description().identity; }
+  // Returns the type and shape of each tensor of a replica's piece, with an unknown number of rows. It reads the first
+  // element of the data set, so functions are called for it. Throws Error usage if there is none.
+  std::vector<TensorSpec> spec() const {
+    const std::optional<E> first = plan_->dataset().peek();
+    if (!first) throw Error(Code::usage, text("spec() of ", describe(), ", which has no elements"));
+    std::vector<TensorSpec> all;
+    std::apply([&](const auto&... leaf) { (all.push_back(spec_of(leaf)), ...); }, data::leaves(*first));
+    return all;
+  }
+
+  // Reads the data set in a range-based for. All processes do so. The reference holds until the next step.
+  class LoopIterator {
+   public:
+    LoopIterator(DistributedIterator<E> iterator, int replicas)
+        : iterator_(std::move(iterator)), batch_(detail::regroup(std::deque<E>(static_cast<std::size_t>(replicas)))) {
+      ++*this;
+    }
+    const Batch& operator*() const { return batch_; }
+    LoopIterator& operator++() {
+      has_batch_ = iterator_.next(batch_);
+      return *this;
+    }
+    bool operator==(std::default_sentinel_t /*end*/) const { return !has_batch_; }
+
+   private:
+    DistributedIterator<E> iterator_;
+    Batch batch_;
+    bool has_batch_ = false;
+  };
+  LoopIterator begin() const { return LoopIterator(open(), strategy_->num_local_replicas()); }
+  std::default_sentinel_t end() const { return {}; }
+
+ private:
+  template <class T>
+  static TensorSpec spec_of(const Tensor<T>& tensor) {
+    std::vector<std::int64_t> lengths = tensor.shape().lengths();
+    if (!lengths.empty()) lengths.front() = TensorSpec::unknown;
+    return {std::move(lengths), data_type_of<T>};
+  }
+
   Strategy* strategy_;
-  Dataset<E> dataset_;
-  InputOptions options_;
+  std::shared_ptr<const detail::InputPlan<E>> plan_;
 };
 
 template <class E>
@@ -197,7 +330,25 @@ template <class E>
 DistributedDataset<E> Strategy::distribute(const Dataset<E>& dataset, const InputOptions& options) {
   static_assert(detail::all_leaves<E>([]<class Leaf>() { return data::is_tensor<Leaf>; }),
                 "lockstep: distribute() divides batches; call batch(size of the global batch) before it");
-  return DistributedDataset<E>(*this, dataset, options);
+  return {*this, std::make_shared<detail::DividedInput<E>>(*this, dataset, options)};
+}
+
+template <class F>
+auto Strategy::distribute_from(F&& function) {
+  return distribute_from(function, InputOptions());
+}
+
+template <class F>
+auto Strategy::distribute_from(F&& function, const InputOptions& options) {
+  using Result = std::invoke_result_t<F&, const InputContext&>;
+  using E = typename Result::Element;
+  static_assert(detail::all_leaves<E>([]<class Leaf>() { return data::is_tensor<Leaf>; }),
+                "lockstep: the function of distribute_from() returns batches; call batch(size for one replica)");
+  const InputContext context = detail::input_context_of(*this, options);
+  const bool is_per_replica = options.replication == ReplicationMode::per_replica;
+  std::vector<Dataset<E>> datasets;
+  for (int i = 0; i < (is_per_replica ? num_local_replicas() : 1); ++i) datasets.push_back(function(context));
+  return DistributedDataset<E>(*this, std::make_shared<detail::OwnInput<E>>(*this, std::move(datasets), options));
 }
 
 }  // namespace lockstep

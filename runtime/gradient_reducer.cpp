@@ -60,7 +60,7 @@ void GradientReducer::lay_out(ReplicaReduction& reduction, const std::vector<int
   for (std::size_t i = 0; i < reduction.buckets.size(); ++i) reduction.state[i].tag = tag_of(reduction.buckets[i]);
   reduction.views.assign(gradients_.size(), {});
   for (std::size_t i = 0; i < reduction.buckets.size(); ++i) reduction.state[i].wanted = reduction.buckets[i].size();
-  if (options_.counts == 0) return;
+  if (counts() == 0) return;
   ++reduction.state.back().wanted;
   std::vector<DataType> types;
   for (const int which : reduction.buckets.back()) types.push_back(gradients_[index(which)].type);
@@ -69,7 +69,16 @@ void GradientReducer::lay_out(ReplicaReduction& reduction, const std::vector<int
   reduction.counts.format =
       detail::choose_count_digits(types, options_.op.op(), strategy_->num_replicas_in_sync(), is_narrow);
   const detail::CountDigits& format = reduction.counts.format;
-  reduction.counts.digits.resize(format.digits(options_.counts) * size_of(format.type));
+  reduction.counts.digits.resize(format.digits(counts()) * size_of(format.type));
+  reduction.counts.all.resize(counts());
+}
+
+void GradientReducer::carry(TravellingCounts* counts) {
+  carried_ = counts;
+  for (ReplicaReduction& each : reductions_) {
+    each.frozen = false;
+    lay_out(each, reversed());
+  }
 }
 
 std::string GradientReducer::name_of(int which) const {
@@ -104,7 +113,13 @@ GradientReducer::BackwardPass::BackwardPass(GradientReducer& reducer, ReplicaCon
     each.is_in_default_stream = false;
   }
   reduction_.counts.given = {};
+  reduction_.counts.are_complete = false;
   reduction_.begun = reduction_.ended = 0;
+  if (reducer.carried_ == nullptr) return;
+  const std::span<std::int64_t> carried = std::span(reduction_.counts.all).subspan(reducer.options_.counts);
+  std::ranges::fill(carried, 0);
+  if (replica.local_id() == 0) reducer.carried_->give(carried);
+  if (reducer.options_.counts == 0) encode_counts(Origin::here());
 }
 
 GradientReducer::BackwardPass::~BackwardPass() {
@@ -187,7 +202,13 @@ void GradientReducer::BackwardPass::add_counts(std::span<std::int64_t> counts, O
   if (!reduction_.counts.given.empty())
     throw Error(Code::usage, "a step adds its counts a second time", "finish() each step, and begin another");
   reduction_.counts.given = counts;
-  reduction_.counts.format.encode(counts, reduction_.counts.digits.data());
+  std::ranges::copy(counts, reduction_.counts.all.begin());
+  encode_counts(origin);
+}
+
+void GradientReducer::BackwardPass::encode_counts(Origin origin) {
+  reduction_.counts.are_complete = true;
+  reduction_.counts.format.encode(reduction_.counts.all, reduction_.counts.digits.data());
   if (replica_.has_own_ops()) return;
   reduction_.counts.copy_to_gpu();
   ++reduction_.state.back().ready;
@@ -214,13 +235,16 @@ void GradientReducer::BackwardPass::put_counts(Bucket& bucket, const std::vector
 
 void GradientReducer::BackwardPass::finish_counts(Origin origin) {
   StepCounts& counts = reduction_.counts;
-  if (counts.given.empty()) return;
+  if (!counts.are_complete) return;
   if (replica_.has_own_ops()) {
-    replica_.next(origin, {.tag = reducer_.tag_})->all_reduce(counts.given, sum, origin);
-    return;
+    replica_.next(origin, {.tag = reducer_.tag_})->all_reduce(counts.all, sum, origin);
+  } else {
+    if (counts.on_gpu) gpu::copy(counts.device, counts.digits.data(), counts.on_gpu.get(), counts.digits.size());
+    counts.format.decode(counts.digits.data(), counts.all);
   }
-  if (counts.on_gpu) gpu::copy(counts.device, counts.digits.data(), counts.on_gpu.get(), counts.digits.size());
-  counts.format.decode(counts.digits.data(), counts.given);
+  std::copy_n(counts.all.begin(), counts.given.size(), counts.given.begin());
+  if (reducer_.carried_ != nullptr && replica_.local_id() == 0)
+    reducer_.carried_->take(std::span(counts.all).subspan(counts.given.size()));
 }
 
 void GradientReducer::BackwardPass::refuse_missing() const {

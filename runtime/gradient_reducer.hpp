@@ -44,6 +44,21 @@ struct BucketOptions {
 std::vector<std::vector<int>> plan_buckets(const std::vector<GradientSpec>& gradients, const std::vector<int>& order,
                                            const BucketOptions& options);
 
+// Lets numbers of each process travel with the gradients of each step. They come back as sums over all processes.
+class TravellingCounts {
+ public:
+  TravellingCounts() = default;
+  TravellingCounts(const TravellingCounts&) = delete;
+  TravellingCounts& operator=(const TravellingCounts&) = delete;
+  virtual ~TravellingCounts() = default;
+  // Returns the number of counts, which never changes.
+  virtual std::size_t size() const = 0;
+  // Give this process's counts when a backward pass begins, and take the sums when it is finished. The first local
+  // replica calls them.
+  virtual void give(std::span<std::int64_t> counts) = 0;
+  virtual void take(std::span<const std::int64_t> sums) = 0;
+};
+
 // Combines the gradients of one model. All processes of the strategy make it alike.
 class GradientReducer {
  public:
@@ -56,6 +71,10 @@ class GradientReducer {
   // Returns the buckets of a replica of this process. They are frozen after its first step.
   const std::vector<std::vector<int>>& buckets(int local = 0) const { return reductions_.at(index(local)).buckets; }
   bool is_frozen(int local = 0) const { return reductions_.at(index(local)).frozen; }
+
+  // Lets counts travel with each step from now on, until it is called with null. All processes call it between two
+  // steps. The counts must outlive their use.
+  void carry(TravellingCounts* counts);
 
   class BackwardPass;
 
@@ -75,6 +94,8 @@ class GradientReducer {
   // Holds the counts of a replica, which travel with the last bucket.
   struct StepCounts {
     std::span<std::int64_t> given;  // Is empty until the program gives them.
+    std::vector<std::int64_t> all;  // Holds the program's counts, and behind them those that travel along.
+    bool are_complete = false;
     detail::CountDigits format;
     std::vector<std::byte> digits;      // Is in the host's memory.
     std::shared_ptr<std::byte> on_gpu;  // Is used instead, if the bucket's gradients of that type are on a GPU.
@@ -101,6 +122,8 @@ class GradientReducer {
   void lay_out(ReplicaReduction& reduction, const std::vector<int>& order) const;
   std::vector<int> reversed() const;
   std::string name_of(int which) const;
+  // Returns the number of counts in a step.
+  std::size_t counts() const { return options_.counts + (carried_ == nullptr ? 0 : carried_->size()); }
   // Returns the identity of some gradients, by their names and order.
   std::uint64_t tag_of(const std::vector<int>& which) const;
 
@@ -108,6 +131,7 @@ class GradientReducer {
   std::vector<GradientSpec> gradients_;
   BucketOptions options_;
   std::uint64_t tag_ = 0;  // Is the identity of all gradients.
+  TravellingCounts* carried_ = nullptr;
   std::deque<ReplicaReduction> reductions_;
 };
 
@@ -149,6 +173,7 @@ class GradientReducer::BackwardPass {
   static void mark(Bucket& bucket, std::optional<gpu::Stream> stream);
   void check(int which, const TensorView& gradient) const;
   void begin_full_ones(Origin origin);
+  void encode_counts(Origin origin);
   void put_counts(Bucket& bucket, const std::vector<int>& members);
   void finish_counts(Origin origin);
   void freeze(Origin origin);

@@ -193,6 +193,14 @@ class Strategy {
   DistributedDataset<E> distribute(const Dataset<E>& dataset);
   template <class E>
   DistributedDataset<E> distribute(const Dataset<E>& dataset, const InputOptions& options);
+  // Calls `function(InputContext)` in each process, or for each replica. It returns a data set of that process's own,
+  // with a batch for each replica in each step.
+  template <class F>
+  auto distribute_from(F&& function);
+  template <class F>
+  auto distribute_from(F&& function, const InputOptions& options);
+  // Returns the batch size of all replicas together.
+  std::int64_t global_batch(std::int64_t of_each_replica) const { return of_each_replica * num_replicas_in_sync(); }
 
   // Returns the communicator of the processes for one purpose, with one member each; of size 1 in a strategy of one
   // process. The strategy owns it. Any thread may use it, one at a time for each channel. A collective of one channel

@@ -46,6 +46,10 @@ class BatchStage final : public FollowingStage<C, C> {
     return rows < 0 ? rows : rows / size + (!options_.drop_remainder && rows % size != 0 ? 1 : 0);
   }
   std::int64_t batch_size() const override { return static_cast<std::int64_t>(size_); }
+  std::int64_t row_count() const override {
+    const std::int64_t rows = this->upstream().length();
+    return rows < 0 || !options_.drop_remainder ? rows : rows / batch_size() * batch_size();
+  }
 
  private:
   class BatchCursor final : public FollowingCursor<C, C> {
@@ -68,6 +72,40 @@ class BatchStage final : public FollowingStage<C, C> {
           group(rows);
         if (stage_.padding_ == Padding::none && !is_direct) append_rows(out, rows_, 0, 1);
       }
+    }
+    // Reads only its pieces, if their places are known before the batch has been read. The first batch is read as a
+    // whole, so that later pieces without rows have a shape.
+    std::optional<std::int64_t> read_batch_pieces(const BatchPieces& pieces, std::span<C> out) override {
+      if (stage_.padding_ != Padding::none) return Cursor<C>::read_batch_pieces(pieces, out);
+      if (has_shapes_ && pieces.is_cut_at_end) return read_pieces_alone(pieces.of(stage_.batch_size()), out);
+      clear(rows_);
+      const std::size_t found = this->upstream().read_all(rows_, stage_.size_);
+      if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return std::nullopt;
+      for_each_column(rows_, [&](const auto& column) {
+        if (!column.has_equal_shapes()) refuse(column);
+      });
+      has_shapes_ = true;
+      divide_rows(rows_, pieces.of(static_cast<std::int64_t>(found)), out);
+      truncate(rows_, 1);
+      return static_cast<std::int64_t>(found);
+    }
+    std::optional<std::int64_t> read_pieces_alone(const std::vector<RowRange>& kept, std::span<C> out) {
+      std::int64_t row = 0;
+      const auto skip_to = [&](std::int64_t next) {
+        row += static_cast<std::int64_t>(this->upstream().skip(static_cast<std::size_t>(next - row)));
+      };
+      for (std::size_t i = 0; i < kept.size(); ++i) {
+        skip_to(kept[i].first);
+        clear(out[i]);
+        zip_columns(
+            out[i], rows_, [](auto& to, const auto& like) { to.append(like.shape(0), 0); },
+            std::make_index_sequence<std::tuple_size_v<C>>());
+        row += static_cast<std::int64_t>(this->upstream().read_all(out[i], static_cast<std::size_t>(kept[i].count)));
+        group(out[i]);
+      }
+      skip_to(stage_.batch_size());
+      if (row == 0 || (row < stage_.batch_size() && stage_.options_.drop_remainder)) return std::nullopt;
+      return row;
     }
     void group(C& rows) const {
       try {
@@ -118,6 +156,7 @@ class BatchStage final : public FollowingStage<C, C> {
 
     const BatchStage& stage_;
     C rows_;
+    bool has_shapes_ = false;  // True if the first row of `rows_` has the shape of all.
   };
 
   std::string name() const override {

@@ -166,7 +166,7 @@ auto leaves(E& element) {
   } else if constexpr (TupleLike<Plain>) {
     return std::apply([](auto&... each) { return std::tuple_cat(leaves(each)...); }, element);
   } else {
-    static_assert(Number<Plain> || is_tensor<Plain>,
+    static_assert(Number<Plain> || is_tensor<Plain> || detail::IsPerReplica<Plain>,
                   "lockstep: the elements of a data set are numbers, tensors, tuples of them, or structs with Fields");
     return std::tuple<E&>(element);
   }

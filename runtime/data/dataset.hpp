@@ -66,6 +66,17 @@ class DatasetIterator {
     return element;
   }
 
+  // Are for libraries that read batches of tensors; not to be mixed with next() on numbers.
+  // Reads the next element, which is a batch, as some of its pieces. Returns the number of rows in the whole batch;
+  // nothing at the end.
+  std::optional<std::int64_t> next_pieces(const data::BatchPieces& pieces, std::span<data::Columns<E>> out) {
+    return keep_failure([&] { return cursor_->read_pieces(pieces, out); });
+  }
+  // Appends `number` elements, or fewer at the end. Returns their number.
+  std::size_t read_all(data::Columns<E>& out, std::size_t number) {
+    return keep_failure([&] { return cursor_->read_all(out, number); });
+  }
+
   // Returns the position before the next element, for an iterator of the same pipeline in any process of the program.
   Bytes position() const {
     const Bytes cursor = chunk_position_ ? *chunk_position_ : data::position_of(*cursor_);
@@ -115,8 +126,14 @@ class DatasetIterator {
       chunk_position_ = data::position_of(*cursor_);
       read_ahead_ = std::min(max_read_ahead, 2 * read_ahead_);
     }
+    return keep_failure([&] { return cursor_->read(rows_, read_ahead_) > 0; });
+  }
+  // Calls a function that reads. Its exception comes again with each later call.
+  template <class F>
+  auto keep_failure(F&& read) {
+    if (failure_) std::rethrow_exception(failure_);
     try {
-      return cursor_->read(rows_, read_ahead_) > 0;
+      return read();
     } catch (...) {
       failure_ = std::current_exception();
       throw;
@@ -227,6 +244,13 @@ class Dataset {
   // Returns a text such as "range(0, 10, 1) | map | batch(4)".
   std::string describe() const { return stage_->describe(); }
   const data::SharedStage<Columns>& stage() const { return stage_; }
+
+  // Returns the data set with options for Strategy::distribute().
+  Dataset with_options(const data::DatasetOptions& options) const {
+    return Dataset(std::make_shared<data::OptionsStage<Columns>>(stage_, options));
+  }
+  // Returns the first element; nothing if there is none. It begins no loop, so that later shuffles stay as they are.
+  std::optional<E> peek() const { return DatasetIterator<E>(stage_, data::Opening()).next(); }
 
   // Returns an iterator at the first element. It keeps the stages, so the data set may be destroyed first.
   DatasetIterator<E> open() const { return DatasetIterator<E>(stage_); }

@@ -62,6 +62,17 @@ class RepeatStage final : public FollowingStage<C, C> {
         begin(lap_ + 1);
       }
     }
+    std::size_t skip_rows(std::size_t rows) override {
+      std::size_t left = rows;
+      while (left > 0 && lap_ != stage_.count_ && stage_.upstream().length() != 0) {
+        const std::size_t found = lap_cursor_->skip(left);
+        has_rows_ = has_rows_ || found > 0;
+        left -= found;
+        if (left == 0 || (!has_rows_ && stage_.count_ == infinite)) break;
+        begin(lap_ + 1);
+      }
+      return rows - left;
+    }
 
     const RepeatStage& stage_;
     Opening opening_;

@@ -63,6 +63,11 @@ class ShuffleStage final : public FollowingStage<C, C> {
       for (std::int64_t& number : numbers_) number = static_cast<std::int64_t>(permutation_(next_++));
       upstream_.gather(numbers_, out);
     }
+    std::size_t skip_rows(std::size_t rows) override {
+      const std::uint64_t number = std::min<std::uint64_t>(rows, length_ - next_);
+      next_ += number;
+      return number;
+    }
 
     const Stage<C>& upstream_;
     std::uint64_t length_;
@@ -155,6 +160,12 @@ class ShuffleStage final : public FollowingStage<C, C> {
       drawn_items_.clear();
       while (drawn_items_.size() < max_rows && !buffer_.empty()) draw();
       if (!drawn_items_.empty()) source_.append(out, drawn_items_);
+    }
+    std::size_t skip_rows(std::size_t rows) override {
+      if (!has_begun_) fill();
+      drawn_items_.clear();
+      while (drawn_items_.size() < rows && !buffer_.empty()) draw();
+      return drawn_items_.size();
     }
     void fill() {
       has_begun_ = true;

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "runtime/data/column.hpp"
+#include "runtime/data/pieces.hpp"
 #include "runtime/data/random.hpp"
+#include "runtime/data/sharding.hpp"
 #include "topology/base/bytes.hpp"
 
 namespace lockstep::data {
@@ -120,16 +122,14 @@ class Cursor {
   bool has_failed() const { return failure_ != nullptr; }
   // Skips rows. Returns their number, which is lower at the end.
   std::size_t skip(std::size_t rows) {
-    constexpr std::size_t at_once = 256;
-    C skipped;
-    std::size_t left = rows;
-    while (left > 0) {
-      clear(skipped);
-      const std::size_t found = read(skipped, std::min(left, at_once));
-      if (found == 0) break;
-      left -= found;
-    }
-    return rows - left;
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return skip_rows(rows);
+  }
+  // Reads the next row, which is a batch, as some of its pieces, one in each of `out`. Returns the number of rows in
+  // the whole batch; nothing at the end.
+  std::optional<std::int64_t> read_pieces(const BatchPieces& pieces, std::span<C> out) {
+    if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+    return read_batch_pieces(pieces, out);
   }
   // Appends the position to a message.
   virtual void save(Writer& to) const = 0;
@@ -139,9 +139,30 @@ class Cursor {
  protected:
   // Appends one row at least, unless it is at the end.
   virtual void read_rows(C& out, std::size_t max_rows) = 0;
+  // Skips rows, by default by reading them. Returns their number.
+  virtual std::size_t skip_rows(std::size_t rows) {
+    constexpr std::size_t at_once = 256;
+    std::size_t left = rows;
+    while (left > 0) {
+      clear(unused_);
+      const std::size_t found = read(unused_, std::min(left, at_once));
+      if (found == 0) break;
+      left -= found;
+    }
+    return rows - left;
+  }
+  // Is read_pieces(), by default by reading a whole batch.
+  virtual std::optional<std::int64_t> read_batch_pieces(const BatchPieces& pieces, std::span<C> out) {
+    clear(unused_);
+    if (read(unused_, 1) == 0) return std::nullopt;
+    const std::int64_t rows = rows_in_batch(unused_, pieces.pipeline);
+    divide_batch(unused_, pieces.of(rows), out);
+    return rows;
+  }
 
  private:
   std::exception_ptr failure_;  // Holds the exception that the next read throws.
+  C unused_;                    // Keeps memory for rows of which no reader has need.
 };
 
 // Returns the position of a cursor as bytes.
@@ -186,6 +207,14 @@ class Stage {
   virtual bool needs_single_reads() const { return false; }
   // Returns the number of rows in whole batches; unknown_length if rows are no batches.
   virtual std::int64_t batch_size() const { return unknown_length; }
+  // Returns the number of rows in all batches, `infinite` or `unknown_length`.
+  virtual std::int64_t row_count() const { return unknown_length; }
+  // Returns the number of files that the pipeline reads; 0 for none.
+  virtual std::int64_t file_count() const { return 0; }
+  // Returns the way in which processes share the reading.
+  virtual Sharding sharding() const { return Sharding::automatic; }
+  // Returns this pipeline with a part of its input; null if nothing in it depends on the part.
+  virtual std::shared_ptr<const Stage> with_input(const InputPart& /*part*/) const { return nullptr; }
   // Appends the shuffles of the pipeline, the first one first.
   virtual void add_shuffles(std::vector<const OrderSource*>& /*to*/) const {}
 };
@@ -244,6 +273,11 @@ class IndexedCursor final : public Cursor<C> {
     if (number <= 0) return;
     stage_.gather_range(next_, static_cast<std::size_t>(number), out);
     next_ += number;
+  }
+  std::size_t skip_rows(std::size_t rows) override {
+    const auto number = std::min(static_cast<std::int64_t>(rows), length_ - next_);
+    next_ += number;
+    return static_cast<std::size_t>(number);
   }
 
   const Stage<C>& stage_;

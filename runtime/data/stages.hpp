@@ -52,6 +52,8 @@ class FollowingStage : public Stage<Out> {
   bool needs_single_reads() const override { return upstream_->needs_single_reads(); }
   void add_shuffles(std::vector<const OrderSource*>& to) const override { upstream_->add_shuffles(to); }
   std::int64_t batch_size() const override { return upstream_->batch_size(); }
+  std::int64_t file_count() const override { return upstream_->file_count(); }
+  Sharding sharding() const override { return upstream_->sharding(); }
 
  protected:
   const Stage<In>& upstream() const { return *upstream_; }
@@ -74,6 +76,26 @@ class FollowingCursor : public Cursor<Out> {
 
  private:
   std::unique_ptr<Cursor<In>> upstream_;
+};
+
+// Has the rows of the stage above, and options for distribute().
+template <class C>
+class OptionsStage final : public FollowingStage<C, C> {
+ public:
+  OptionsStage(SharedStage<C> upstream, const DatasetOptions& options)
+      : FollowingStage<C, C>(std::move(upstream)), options_(options) {}
+  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override { return this->upstream().open(opening); }
+  std::int64_t length() const override { return this->upstream().length(); }
+  std::string describe() const override { return this->upstream().describe(); }
+  bool is_indexed() const override { return this->upstream().is_indexed(); }
+  void gather(std::span<const std::int64_t> numbers, C& out) const override { this->upstream().gather(numbers, out); }
+  std::int64_t row_count() const override { return this->upstream().row_count(); }
+  Sharding sharding() const override { return options_.sharding; }
+
+ private:
+  std::string name() const override { return "with_options"; }
+
+  DatasetOptions options_;
 };
 
 // Calls a function with each element.
@@ -107,6 +129,7 @@ class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
       this->upstream().read(rows_, max_rows);
       stage_.append_results(rows_, out);
     }
+    std::size_t skip_rows(std::size_t rows) override { return this->upstream().skip(rows); }
 
     const MapStage& stage_;
     In rows_;

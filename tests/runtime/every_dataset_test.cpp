@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sets that a strategy divides, under every strategy and layout.
+#include <numeric>
+
 #include "runtime/distributed_dataset.hpp"
+#include "tests/runtime/begun_calls.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
@@ -27,6 +30,8 @@ class Datasets : public EveryLayout {
     auto iterator = strategy->distribute(dataset, options).open();
     return batches_of(iterator);
   }
+  // Adds up a number of each process.
+  std::int64_t sum_of_processes(std::int64_t mine) { return strategy->channel(Channel::input).all_reduce(mine, sum); }
   static std::vector<Array> all_of(const Dataset<Array>& dataset) {
     std::vector<Array> all;
     for (const Array& each : dataset) all.push_back(each);
@@ -43,7 +48,7 @@ TEST_P(Datasets, HaveThePiecesOfEachBatchInTheOrderOfReplicas) {
       for (const auto& batch : strategy->distribute(dataset, {.division = division})) {
         const std::int64_t rows = std::min(size, 15 - first_row);
         for (int local = 0; local < batch.size(); ++local) {
-          const auto own = detail::rows_of_replica(rows, size, first() + local, this->size(), division);
+          const auto own = data::rows_of_piece(rows, size, first() + local, this->size(), division);
           const Array& piece = batch[local];
           EXPECT_EQ(piece.shape(), TensorShape{own.count});
           if (own.count > 0) {
@@ -63,7 +68,7 @@ TEST_P(Datasets, AreDividedByBothRules) {
   const auto numbers = [](std::int64_t rows, std::int64_t size, int replicas, BatchDivision division) {
     Numbers all;
     for (int replica = 0; replica < replicas; ++replica)
-      all.push_back(detail::rows_of_replica(rows, size, replica, replicas, division).count);
+      all.push_back(data::rows_of_piece(rows, size, replica, replicas, division).count);
     return all;
   };
   EXPECT_EQ(numbers(4, 4, 3, BatchDivision::fixed_size), (Numbers{2, 2, 0}));
@@ -137,10 +142,292 @@ TEST_P(Datasets, OfProcessesThatDifferAreAMismatch) {
   EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
 }
 
+// Each process reads all rows, in pieces whose sizes follow one another in a circle.
+TEST_P(Datasets, WithoutShardingHaveAllRowsInEachProcess) {
+  if (is_in_one_process()) GTEST_SKIP() << lacks("two processes, which would read alike");
+  const std::int64_t size = this->size() + 1;
+  const auto dataset = data::range(5 * size).batch(size).with_options({.sharding = data::Sharding::off});
+  std::vector<std::int64_t> own;
+  std::int64_t rows_of_all = 0;
+  int place = first();
+  for (const auto& batch : strategy->distribute(dataset)) {
+    std::int64_t rows = 0;
+    for (int local = 0; local < batch.size(); ++local, ++place) {
+      const Array& piece = batch[local];
+      if (std::ssize(own) + piece.shape()[0] < 5 * size) {
+        EXPECT_EQ(piece.shape()[0], place % this->size() == 0 ? 2 : 1);
+      }
+      own.insert(own.end(), piece.begin(), piece.end());
+      rows += piece.shape()[0];
+    }
+    const std::int64_t all = sum_of_processes(rows);
+    if (rows_of_all == 0) {
+      EXPECT_EQ(all, size) << "a step of all processes has the rows of one batch";
+    }
+    rows_of_all += all;
+  }
+  std::vector<std::int64_t> expected(static_cast<std::size_t>(5 * size));
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(own, expected);
+  EXPECT_PRED2(holds,
+               refusal([&] { (void)strategy->distribute(data::range(9).batch(1), {.sharding = data::Sharding::off}); },
+                       Code::usage),
+               "needs batches of at least as many rows");
+}
+
+TEST_P(Datasets, InTensorFlowsOrderDealTheirPiecesToTheProcessesInTurns) {
+  std::vector<std::vector<Array>> batches;
+  for (const auto& batch : strategy->distribute(data::range(15).batch(4), {.order = PieceOrder::tensorflow}))
+    batches.emplace_back(batch.local().begin(), batch.local().end());
+  ASSERT_EQ(batches.size(), 4U);
+  if (size() == 4 && strategy->num_local_replicas() == 2) {  // TensorFlow's own example.
+    const std::int64_t process = first() / 2;
+    EXPECT_EQ(batches[0], (std::vector<Array>{Array(TensorShape{1}, process), Array(TensorShape{1}, 2 + process)}));
+    EXPECT_EQ(batches[3][0], Array(TensorShape{1}, 12 + process));
+    EXPECT_EQ(batches[3][1], process == 0 ? Array(TensorShape{1}, 14) : Array(TensorShape{0}));
+  }
+  std::int64_t rows = 0;
+  for (const auto& batch : batches) {
+    for (const Array& piece : batch) rows += piece.shape()[0];
+  }
+  EXPECT_EQ(sum_of_processes(rows), 15);
+}
+
+// The function makes another data set in each process, of another length. All replicas step until nobody has data.
+TEST_P(Datasets, OfTheProgramsFunctionsEndWithTheLongest) {
+  for (const bool is_known : {true, false}) {
+    std::int64_t longest = 0;
+    std::int64_t own_rows = 0;
+    const auto dataset = strategy->distribute_from([&](const InputContext& context) {
+      EXPECT_EQ(context.num_replicas_in_sync, size());
+      EXPECT_EQ(context.num_input_pipelines, strategy->channel(Channel::input).size());
+      EXPECT_EQ(context.input_pipeline_id, strategy->channel(Channel::input).rank());
+      longest = context.num_input_pipelines * strategy->num_local_replicas();
+      const std::int64_t elements = (context.input_pipeline_id + 1) * strategy->num_local_replicas();
+      own_rows = 3 * elements;
+      const auto all = data::range(own_rows);
+      return is_known ? all.batch(3) : all.filter([](std::int64_t) { return true; }).batch(3);
+    });
+    std::int64_t rows = 0;
+    std::int64_t steps = 0;
+    std::int64_t rows_told = 0;
+    auto batches = dataset.open();
+    while (const auto batch = batches.next()) {
+      ++steps;
+      rows += strategy->reduce(sum, strategy->run([](const Array& mine) { return mine.shape()[0]; }, *batch));
+      if (batches.global_rows()) rows_told += *batches.global_rows();
+    }
+    EXPECT_FALSE(batches.next()) << "and stays at the end";
+    EXPECT_EQ(steps * strategy->num_local_replicas(), longest);
+    EXPECT_EQ(rows, sum_of_processes(own_rows));
+    if (!is_known || is_in_one_process()) {
+      EXPECT_EQ(rows_told, rows);
+    }
+  }
+}
+
+TEST_P(Datasets, OfOneFunctionForEachReplicaHaveTheirOwnElements) {
+  int calls = 0;
+  const auto dataset = strategy->distribute_from(
+      [&](const InputContext& context) {
+        return data::range(4).map([own = calls++, seed = context.seed_for(7)](std::int64_t x) {
+          return std::tuple(Array(TensorShape{1}, 100 * own + x), Tensor<std::uint64_t>(TensorShape{1}, seed));
+        });
+      },
+      {.replication = ReplicationMode::per_replica});
+  EXPECT_EQ(calls, strategy->num_local_replicas());
+  auto batches = dataset.open();
+  batches.next();
+  const Bytes position = batches.position();
+  std::int64_t step = 1;
+  for (; const auto batch = batches.next(); ++step) {
+    for (int local = 0; local < strategy->num_local_replicas(); ++local)
+      EXPECT_EQ(std::get<0>(*batch)[local], Array(TensorShape{1}, 100 * local + step));
+  }
+  EXPECT_EQ(step, 4);
+  auto later = dataset.open();
+  later.seek(position);
+  EXPECT_EQ(std::get<0>(*later.next())[0], Array(TensorShape{1}, 1));
+  const InputContext first_context{.num_input_pipelines = 2, .input_pipeline_id = 0, .num_replicas_in_sync = 4};
+  const InputContext second_context{.num_input_pipelines = 2, .input_pipeline_id = 1, .num_replicas_in_sync = 4};
+  EXPECT_EQ(first_context.seed_for(7), first_context.seed_for(7));
+  EXPECT_NE(first_context.seed_for(7), second_context.seed_for(7));
+  EXPECT_EQ(first_context.get_per_replica_batch_size(12), 3);
+  EXPECT_PRED2(holds, refusal([&] { (void)first_context.get_per_replica_batch_size(10); }, Code::usage),
+               "a global batch of 10 for 4 replicas");
+  EXPECT_EQ(strategy->global_batch(64), 64 * size());
+}
+
+// A thread reads ahead. Elements, positions and ends are those without it.
+TEST_P(Datasets, ReadAheadAreTheSame) {
+  const auto in_memory = data::range(200).shuffle(300, {.seed = 3}).batch(6);
+  const auto filtered = data::range(200).filter([](std::int64_t x) { return x % 3 != 0; }).shuffle(90).batch(5);
+  for (const auto& dataset : {in_memory, filtered}) {
+    for (const int prefetch : {0, 1, 3}) {
+      const auto distributed = strategy->distribute(dataset, {.prefetch = prefetch});
+      auto batches = distributed.open();
+      batches_of(batches, 9);
+      const Bytes position = batches.position();
+      const std::vector<Array> rest = batches_of(batches);
+      EXPECT_EQ(std::ssize(rest), dataset.length() < 0 ? 18 : dataset.length() - 9);
+      auto later = distributed.open();
+      later.seek(position);
+      EXPECT_EQ(batches_of(later), rest);
+      batches.seek(position);
+      EXPECT_EQ(batches_of(batches), rest) << "an iterator that had ended";
+    }
+  }
+  refusal([&] { (void)strategy->distribute(in_memory, {.prefetch = -1}); }, Code::usage);
+}
+
+// What processes tell one another travels with the gradients: the input channel is silent after the first step.
+TEST_P(Datasets, OfUnknownLengthTravelWithTheGradients) {
+  constexpr std::int64_t examples = 1007;
+  const auto dataset = strategy->distribute_from([&](const InputContext& context) {
+    return data::range(examples)
+        .shard(context.num_input_pipelines, context.input_pipeline_id)
+        .filter([](std::int64_t) { return true; })
+        .batch(8);
+  });
+  for (const std::size_t counts : {0U, 1U}) {
+    GradientReducer reducer(*strategy, {{"w", DataType::f64, 1}}, {.counts = counts});
+    auto batches = dataset.open();
+    batches.travel_with(reducer);
+    double mean = 0;
+    std::int64_t rows = 0;
+    for (bool is_first = true;; is_first = false) {
+      const std::uint64_t before = begun_calls();
+      const auto batch = batches.next();
+      if (!is_first) {
+        EXPECT_EQ(begun_calls(), before);
+      }
+      if (!batch) break;
+      const PerReplica<double> totals = strategy->run(
+          [&](ReplicaContext& replica, const Array& mine) {
+            std::vector<double> total{static_cast<double>(std::accumulate(mine.begin(), mine.end(), std::int64_t{0}))};
+            std::vector<std::int64_t> number(counts, mine.shape()[0]);
+            GradientReducer::BackwardPass pass(reducer, replica);
+            pass.ready(0, std::span(total));
+            if (counts > 0) pass.add_counts(number);
+            pass.finish();
+            EXPECT_EQ(counts == 0 ? *batches.global_rows() : number[0], *batches.global_rows());
+            return total[0];
+          },
+          *batch);
+      mean += totals[0];
+      rows += *batches.global_rows();
+    }
+    EXPECT_EQ(rows, examples);
+    EXPECT_EQ(mean / static_cast<double>(rows), (examples - 1) / 2.0);
+  }
+}
+
+// Functions are called only for the rows of this process, after the first batch.
+TEST_P(Datasets, ReadOnlyTheirOwnPieces) {
+  std::int64_t calls = 0;
+  const auto dataset = data::range(12 * size()).shuffle(5).map([&](std::int64_t x) {
+    ++calls;
+    return x;
+  });
+  EXPECT_EQ(batches_of(dataset.batch(3 * size()), {.prefetch = 0}).size(), 4U);
+  EXPECT_EQ(calls, 3 * size() + 9 * strategy->num_local_replicas());
+}
+
+TEST_P(Datasets, AreDividedByWeights) {
+  std::vector<double> weights(static_cast<std::size_t>(size()), 1);
+  weights.back() = 3;
+  const std::int64_t unit = 4;
+  const std::int64_t rows = unit * (size() + 2);
+  const auto dataset = data::range(2 * rows).batch(rows);
+  for (const auto& batch : strategy->distribute(dataset, {.weights = ReplicaWeights(weights)})) {
+    for (int local = 0; local < batch.size(); ++local)
+      EXPECT_EQ(batch[local].shape()[0], first() + local == size() - 1 ? 3 * unit : unit);
+  }
+  EXPECT_EQ(batches_of(dataset, {.weights = ReplicaWeights(weights)}), all_of(dataset));
+}
+
+// Several processes hear the words of the one whose source throws, or ends before the others.
+TEST_P(Datasets, ThatFailInOneProcessFailInAll) {
+  if (is_in_one_process()) GTEST_SKIP() << lacks("two processes, of which one has a source that throws");
+  const auto throws_late = [&](std::int64_t x) {
+    if (first() == 0 && x == 7 * size()) throw std::runtime_error("the disk is gone");
+    return x;
+  };
+  const auto known = data::range(100 * size()).map(throws_late).batch(size());
+  const auto unknown = data::range(100 * size()).map(throws_late).filter([](std::int64_t) { return true; });
+  for (const auto& dataset : {known, unknown.batch(size())}) {
+    end_calls();
+    int steps = 0;
+    const std::string words = refusal(
+        [&] {
+          for (const auto& batch : strategy->distribute(dataset)) {
+            strategy->run(
+                [](ReplicaContext& replica, const Array& mine) { return replica.all_reduce(std::ssize(mine), sum); },
+                batch);
+            ++steps;
+          }
+        },
+        Code::replica_failed);
+    EXPECT_PRED2(holds, words, "the disk is gone");
+    EXPECT_PRED2(holds, words, text("process 0 reads element 7 of ", dataset.describe(), ", counted from 0"));
+    EXPECT_EQ(steps, 7);
+  }
+  end_calls();
+  const auto ends_early = data::range(100 * size())
+                              .map(throws_late)
+                              .filter([&](std::int64_t x) { return first() == 0 || x < 5 * size(); })
+                              .batch(size());
+  int steps = 0;
+  const std::string words = refusal(
+      [&] {
+        for (const auto& batch : strategy->distribute(ends_early)) steps += batch.size() > 0 ? 1 : 0;
+      },
+      Code::replica_failed);
+  EXPECT_PRED2(holds, words, "its data ends here, and other processes have more");
+  EXPECT_EQ(steps, 5);
+  end_calls();
+  EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
+}
+
+TEST_P(Datasets, NameTheTypesAndShapesOfTheirPieces) {
+  const auto dataset = data::range(9).shuffle(3).map([](std::int64_t x) {
+    return std::tuple(Tensor<float>(TensorShape{2, 3}), x);
+  });
+  const std::vector<TensorSpec> spec = strategy->distribute(dataset.batch(4)).spec();
+  ASSERT_EQ(spec.size(), 2U);
+  EXPECT_EQ(spec[0].to_string(), "TensorSpec(shape=(None, 2, 3), dtype=tf.float32, name=None)");
+  EXPECT_EQ(spec[1].to_string(), "TensorSpec(shape=(None,), dtype=tf.int64, name=None)");
+  refusal([&] { (void)strategy->distribute(data::range(0).batch(4)).spec(); }, Code::usage);
+}
+
+TEST_P(Datasets, RefuseOptionsThatDoNotFit) {
+  const auto dataset = data::range(9).batch(4);
+  const auto from = [&](const InputOptions& options) {
+    return refusal([&] { (void)strategy->distribute_from([&](const InputContext&) { return dataset; }, options); },
+                   Code::usage);
+  };
+  EXPECT_PRED2(
+      holds,
+      refusal([&] { (void)strategy->distribute(dataset, {.replication = ReplicationMode::per_replica}); }, Code::usage),
+      "use it with distribute_from()");
+  EXPECT_PRED2(holds, from({.place_dataset_on_device = true}),
+               "place_dataset_on_device with ReplicationMode::per_worker");
+  EXPECT_PRED2(holds, from({.replication = ReplicationMode::per_replica, .place_dataset_on_device = true}),
+               "place_dataset_on_device with fetch_to_device");
+  EXPECT_PRED2(holds,
+               refusal(
+                   [&] {
+                     (void)strategy->distribute(dataset, {.weights = ReplicaWeights({1, 2, 3, 4, 5, 6, 7})});
+                   },
+                   Code::usage),
+               "7 weights");
+}
+
 TEST_P(Datasets, WithoutRowsInTheirElementsAreRefused) {
   const auto scalars = data::range(3).map([](std::int64_t x) { return Array(x); });
   auto iterator = strategy->distribute(scalars).open();
-  EXPECT_PRED2(holds, refusal([&] { iterator.next(); }, Code::usage), "call batch(size of the global batch)");
+  const Code code = is_in_one_process() ? Code::usage : Code::replica_failed;
+  EXPECT_PRED2(holds, refusal([&] { iterator.next(); }, code), "call batch(size of the global batch)");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Datasets, testing::ValuesIn(layouts()), [](const auto& each) { return each.param.name; });

@@ -4,16 +4,15 @@
 #include "runtime/gradient_reducer.hpp"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <random>
 
-#include "collectives/engine/status_reader.hpp"
 #include "collectives/visit_type.hpp"
 #include "runtime/cross_device_ops.hpp"
+#include "tests/runtime/begun_calls.hpp"
 #include "tests/runtime/gradients.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
@@ -71,14 +70,6 @@ TEST_P(GradientReducers, GiveTheBitsOfOneCallInAnyOrder) {
   std::shuffle(seen.begin(), seen.end(), draw);
   for (int local = 0; local < strategy->num_local_replicas(); ++local)
     EXPECT_EQ(reducer.buckets(local), plan_buckets(reducer.gradients(), seen, {.bytes = 4000, .first_bytes = 1000}));
-}
-
-// Counts the collectives that this process has begun.
-std::uint64_t begun_calls() {
-  std::uint64_t all = 0;
-  const auto process = status::read_process(::getpid());
-  for (const auto& each : process->communicators) all += each.started;
-  return all;
 }
 
 // Holds the types of two gradients, and the calls that counts need in a step of each replica.

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the steps of a loop over a distributed data set, perhaps ahead in a thread, and ends the loops of all processes
+// together.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "runtime/data/read_ahead.hpp"
+#include "runtime/input_agreement.hpp"
+#include "runtime/input_steps.hpp"
+#include "runtime/strategy.hpp"
+
+namespace lockstep::detail {
+
+// Tells what a loop is about, besides its source.
+struct LoopDescription {
+  std::string identity;  // Must be the same in all processes.
+  bool has_one_sequence = true;
+  int prefetch = 0;  // Is the number of steps that a thread reads ahead.
+};
+
+// Reads steps in order. One thread at a time may use it.
+template <class C>
+class StepReader {
+ public:
+  // `keeps_marks` lets position_before() find the positions of steps.
+  StepReader(std::unique_ptr<StepSource<C>> source, std::size_t pieces, int prefetch, bool keeps_marks)
+      : source_(std::move(source)), pieces_(pieces), keeps_marks_(keeps_marks || prefetch > 0) {
+    if (prefetch == 0) return;
+    ahead_ =
+        std::make_unique<data::ReadAhead<InputStep<C>>>(static_cast<std::size_t>(prefetch), [this](InputStep<C>& step) {
+          read_here(step);
+          return !step.is_end && !step.failure;
+        });
+  }
+  // Replaces a step by the next one. After the last step it has empty pieces.
+  void read(InputStep<C>& step) {
+    if (!ahead_ || has_ended_) return read_here(step);
+    ahead_->give_back(std::move(step));
+    step = ahead_->take();
+    has_ended_ = step.is_end;
+    if (has_ended_) ahead_->pause();
+  }
+  // Returns the position before the next step that read() returns.
+  Bytes position() {
+    if (!ahead_) return source_->position();
+    ahead_->pause();
+    return ahead_->front() == nullptr ? source_->position() : position_before(*ahead_->front());
+  }
+  // Returns the position before a step that read() has returned.
+  Bytes position_before(const InputStep<C>& step) {
+    if (step.after_mark == 0) return *step.mark;
+    if (ahead_) ahead_->pause();  // Two threads do not call a pipeline's functions at once.
+    const std::unique_ptr<StepSource<C>> again = source_->again();
+    again->seek(*step.mark);
+    InputStep<C> passed;
+    passed.pieces.resize(pieces_);
+    for (std::int64_t i = 0; i < step.after_mark; ++i) again->read(passed);
+    return again->position();
+  }
+  void seek(std::span<const std::byte> position) {
+    if (ahead_) ahead_->pause();
+    source_->seek(position);
+    if (ahead_) ahead_->clear();
+    has_ended_ = false;
+    mark_ = nullptr;
+  }
+
+ private:
+  static constexpr std::size_t small_position = 1024;  // Is so cheap that each step may have one; a guess.
+  static constexpr std::int64_t marks_apart = 64;
+
+  void read_here(InputStep<C>& step) {
+    step.pieces.resize(pieces_);
+    step.failure = nullptr;
+    step.is_end = false;
+    if (keeps_marks_) mark(step);
+    try {
+      source_->read(step);
+    } catch (...) {
+      step.failure = std::current_exception();
+    }
+  }
+  void mark(InputStep<C>& step) {
+    if (!mark_ || mark_->size() <= small_position || ++after_mark_ == marks_apart) {
+      mark_ = std::make_shared<const Bytes>(source_->position());
+      after_mark_ = 0;
+    }
+    step.mark = mark_;
+    step.after_mark = after_mark_;
+  }
+
+  std::unique_ptr<StepSource<C>> source_;
+  std::size_t pieces_;
+  bool keeps_marks_;
+  std::shared_ptr<const Bytes> mark_;
+  std::int64_t after_mark_ = 0;
+  bool has_ended_ = false;  // True if the thread has read its last step, and that step has been taken.
+  std::unique_ptr<data::ReadAhead<InputStep<C>>> ahead_;  // Its thread uses the members above.
+};
+
+// Is a loop of one process. All processes make and use theirs alike.
+template <class C>
+class InputLoop {
+ public:
+  InputLoop(Strategy& strategy, std::unique_ptr<StepSource<C>> source, LoopDescription description)
+      : strategy_(strategy),
+        description_(std::move(description)),
+        is_alone_(strategy.channel(Channel::input).size() == 1),
+        length_(agree_on_length(strategy, {.pipeline = description_.identity,
+                                           .length = source->length(),
+                                           .has_one_sequence = description_.has_one_sequence})),
+        reader_(std::move(source), static_cast<std::size_t>(strategy.num_local_replicas()), description_.prefetch,
+                asks_others()) {
+    if (asks_others()) agreement_.emplace(strategy);
+  }
+
+  // Returns the next step; null at the end of the longest loop. Its pieces may be exchanged. Throws the failure of any
+  // process, again at each call until seek().
+  InputStep<C>* next() {
+    require_cross_replica(strategy_, "next");
+    if (failure_) std::rethrow_exception(failure_);
+    if (has_ended_) return nullptr;
+    try {
+      has_ended_ = !(agreement_ ? read_together() : read_alone());
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
+    if (has_ended_) return nullptr;
+    ++returned_;
+    return &current_;
+  }
+  // Lets what the processes tell one another travel with a reducer's gradients.
+  void travel_with(GradientReducer& reducer) {
+    if (agreement_) agreement_->travel_with(reducer);
+  }
+  // Returns the rows of all replicas in the latest step, if they are known without a message.
+  std::optional<std::int64_t> global_rows() const { return rows_; }
+
+  Bytes position() {
+    const Bytes position = agreement_ && agreement_->is_begun() ? reader_.position_before(coming_) : reader_.position();
+    if (description_.has_one_sequence) return position;
+    Writer writer;
+    writer.put(returned_).put(std::span<const std::byte>(position));
+    return writer.take();
+  }
+  void seek(std::span<const std::byte> position) {
+    if (agreement_ && agreement_->is_begun()) agreement_->finish();
+    if (description_.has_one_sequence) {
+      reader_.seek(position);
+    } else {
+      Reader bytes(position);
+      const auto returned = bytes.get<std::int64_t>();
+      reader_.seek(bytes.get_bytes());
+      returned_ = returned;
+    }
+    failure_ = nullptr;
+    has_ended_ = false;
+  }
+
+ private:
+  // True if the end of the loop depends on data that the processes have not read.
+  bool asks_others() const { return length_ == data::unknown_length && !is_alone_; }
+  bool knows_all_rows() const { return description_.has_one_sequence || is_alone_; }
+  std::string place() const {
+    return text("process ", strategy_.channel(Channel::input).rank(), " reads element ", returned_, " of ",
+                description_.identity, ", counted from 0");
+  }
+
+  // Reads the current step without the other processes. Returns false at the end.
+  bool read_alone() {
+    reader_.read(current_);
+    if (current_.failure) fail_for_all(strategy_, current_.failure, place());
+    rows_ = knows_all_rows() ? std::optional(current_.rows) : std::nullopt;
+    return knows_all_rows() ? !current_.is_end : length_ == data::infinite || returned_ < length_;
+  }
+  // Learns whether any process has the coming step, makes it the current one, and asks for the next.
+  bool read_together() {
+    if (!agreement_->is_begun()) ask_for_coming();
+    const StepAgreement::State all = agreement_->finish();
+    const bool is_torn = description_.has_one_sequence && all.with_data > 0 && all.ended > 0;
+    if (all.failed > 0 || is_torn) agreement_->fail(own_failure(is_torn), place());
+    rows_ = description_.has_one_sequence ? coming_.rows : all.rows;
+    if (all.with_data == 0) return false;
+    std::swap(current_, coming_);
+    ask_for_coming();
+    return true;
+  }
+  void ask_for_coming() {
+    reader_.read(coming_);
+    const bool has_failed = coming_.failure != nullptr;
+    agreement_->begin({.with_data = !has_failed && !coming_.is_end,
+                       .ended = !has_failed && coming_.is_end,
+                       .failed = has_failed,
+                       .rows = has_failed ? 0 : coming_.rows});
+  }
+  std::exception_ptr own_failure(bool is_torn) const {
+    if (coming_.failure || !is_torn || !coming_.is_end) return coming_.failure;
+    return std::make_exception_ptr(Error(Code::mismatch, "its data ends here, and other processes have more",
+                                         "give all processes the same data, or use distribute_from()"));
+  }
+
+  Strategy& strategy_;
+  LoopDescription description_;
+  bool is_alone_;
+  std::int64_t length_;  // Counts the steps of the longest loop.
+  StepReader<C> reader_;
+  InputStep<C> current_;
+  InputStep<C> coming_;  // Is the next step, if the processes talk about it.
+  std::optional<StepAgreement> agreement_;
+  std::int64_t returned_ = 0;  // Counts the steps that next() has returned.
+  std::optional<std::int64_t> rows_;
+  bool has_ended_ = false;
+  std::exception_ptr failure_;
+};
+
+}  // namespace lockstep::detail
