@@ -37,6 +37,8 @@ template <class T>
 class Variable;
 
 namespace detail {
+template <class R>
+struct SharedOf;
 struct ResolvedOptions;
 struct StrategyState;
 // Throws Error usage for a sum or product of a number that belongs to no replica.
@@ -201,6 +203,9 @@ class Strategy {
   auto distribute_from(F&& function, const InputOptions& options);
   // Returns the batch size of all replicas together.
   std::int64_t global_batch(std::int64_t of_each_replica) const { return of_each_replica * num_replicas_in_sync(); }
+  // Calls `loader()` in one process of each node, and gives all of them the same memory: runtime/shared_on_node.hpp.
+  template <class F>
+  typename detail::SharedOf<std::invoke_result_t<F&>>::Type shared_on_node(F&& loader);
 
   // Returns the communicator of the processes for one purpose, with one member each; of size 1 in a strategy of one
   // process. The strategy owns it. Any thread may use it, one at a time for each channel. A collective of one channel

@@ -4,3 +4,4 @@
 
 #include "runtime/data/dataset.hpp"
 #include "runtime/distributed_dataset.hpp"
+#include "runtime/shared_on_node.hpp"

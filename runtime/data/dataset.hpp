@@ -326,8 +326,8 @@ template <class E>
 Dataset<E> from_tensors(E element) {
   return Dataset<E>(std::make_shared<ElementStage<E>>(std::move(element)));
 }
-// Returns the rows of a tensor, of a vector of numbers, or of each part of a tuple. A TensorSpan or a std::span is not
-// copied, so its memory must outlive the data set.
+// Returns the rows of a tensor, of a vector of numbers, or of each part of a tuple. A SharedTensor is kept, without a
+// copy. A TensorSpan or a std::span is not copied either, but its memory must outlive the data set.
 template <class S>
 auto from_tensor_slices(S source) {
   using Element = typename SlicesOf<S>::Element;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runtime/data/stage.hpp"
+#include "runtime/values/shared_tensor.hpp"
 
 namespace lockstep::data {
 
@@ -100,12 +101,18 @@ struct SlicesOf<TensorSpan<T>> {
   }
 };
 template <class T>
+struct SlicesOf<SharedTensor<T>> {
+  using Element = Tensor<T>;
+  static std::tuple<Slices<T>> of(const SharedTensor<T>& values) {
+    return {Slices<T>{SlicesOf<TensorSpan<T>>::row_of(values.shape()), values.data(), values.shape()[0],
+                      values.elements()}};
+  }
+};
+template <class T>
 struct SlicesOf<Tensor<T>> {
   using Element = Tensor<T>;
   static std::tuple<Slices<T>> of(Tensor<T> values) {
-    TensorShape row = SlicesOf<TensorSpan<T>>::row_of(values.shape());
-    const auto kept = std::make_shared<const Tensor<T>>(std::move(values));
-    return {Slices<T>{std::move(row), kept->data(), kept->shape()[0], kept}};
+    return SlicesOf<SharedTensor<T>>::of(SharedTensor<T>(std::move(values)));
   }
 };
 template <class... S>

@@ -51,7 +51,7 @@ LAYERS = {
     "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings"},
     "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
     "collectives/simulated": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/simulated"},
-    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "json"},
+    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
     "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "bench/peer", "mpi"},
     "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "mpi"},

@@ -65,6 +65,10 @@ std::string SharedMemory::ticket() const {
   return text(::getpid(), ' ', file_->number, ' ', file_->device, ' ', file_->inode);
 }
 
+void SharedMemory::make_read_only(std::size_t bytes) {
+  if (::mprotect(memory_.get(), bytes, PROT_READ) != 0) throw system_error("read-only shared memory: mprotect", errno);
+}
+
 void SharedMemory::close() {
   if (file_) ::close(file_->number);
   file_.reset();

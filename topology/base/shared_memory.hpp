@@ -31,6 +31,8 @@ class SharedMemory {
   const std::shared_ptr<std::byte>& memory() const { return memory_; }
   // Returns a text for open() in other processes. It is valid until close(); empty without memory of one's own.
   std::string ticket() const;
+  // Makes the mapping of this process read-only. `bytes` must be its size. Throws Error system.
+  void make_read_only(std::size_t bytes);
   // Closes the descriptor. The memory stays mapped, but nobody else can open it any more.
   void close();
 

@@ -308,6 +308,13 @@ TEST(Sources, GiveSlicesWithoutCopies) {
   EXPECT_EQ(values_of_span.next(), 9.F) << "the memory is the program's";
   const auto spanned_rows = data::from_tensor_slices(TensorSpan<const float>(TensorShape{3, 1}, own.data()));
   EXPECT_EQ(spanned_rows.shuffle(3).batch(3).open().next()->shape(), (TensorShape{3, 1}));
+  const auto mapped = std::make_shared<std::vector<float>>(own);
+  auto shared = std::make_optional(SharedTensor<float>(TensorShape{3}, {mapped, mapped->data()}));
+  const auto kept = data::from_tensor_slices(std::pair(*shared, std::vector<int>{7, 8, 9}));
+  shared.reset();
+  (*mapped)[2] = 5;
+  EXPECT_EQ(kept.skip(2).open().next(), std::pair(Tensor<float>(5.F), 9)) << "the memory is the owner's";
+  EXPECT_EQ(mapped.use_count(), 2) << "the data set keeps it";
   EXPECT_PRED2(holds, refusal([] { data::from_tensor_slices(Tensor<float>(1.F)); }, Code::usage), "of a scalar");
   EXPECT_PRED2(holds, refusal([&] { data::from_tensor_slices(std::pair(matrix, std::vector<int>{7})); }, Code::usage),
                "of 3 and of 1 rows");
