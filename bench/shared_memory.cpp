@@ -25,6 +25,7 @@ using bench::number_text::counted;
 
 constexpr double most = 1.1;
 constexpr std::int64_t numbers_in_row = 1024;
+constexpr std::int64_t mebibyte = 1 << 20;
 
 // Returns this process's share of its pages, in bytes. Throws Error file if the system does not tell.
 std::int64_t proportional_set_size() {
@@ -74,7 +75,7 @@ int measure(std::int64_t mebibytes) {
   Communicator& processes = strategy.channel(Channel::checkpoints);
   read_all(SharedTensor<float>(make_rows(64)));
   const std::int64_t before = memory_of_all(processes);
-  const std::int64_t number = mebibytes * 1024 * 1024 / (numbers_in_row * std::int64_t{sizeof(float)});
+  const std::int64_t number = mebibytes * mebibyte / (numbers_in_row * std::int64_t{sizeof(float)});
   const SharedTensor<float> rows = strategy.shared_on_node([&] { return make_rows(number); });
   read_all(rows);
   const std::int64_t taken = memory_of_all(processes) - before;
@@ -85,7 +86,7 @@ int measure(std::int64_t mebibytes) {
   if (session.rank() == 0)
     std::cout << text(counted(static_cast<std::size_t>(session.size()), "rank"), " on ",
                       counted(static_cast<std::size_t>(nodes), "node"), ", ", mebibytes,
-                      " MiB of rows for each node: ", taken / (1024 * 1024), " MiB of memory (Pss), ratio ", ratio,
+                      " MiB of rows for each node: ", taken / mebibyte, " MiB of memory (Pss), ratio ", ratio,
                       ", limit ", most, '\n');
   return static_cast<int>(ratio <= most ? Exit::success : Exit::gate);
 }

@@ -88,6 +88,13 @@ class Documents(unittest.TestCase):
                 for ranks, threads in (("1", "1"), ("2", "2"))}
         self.assertEqual(said, {(0, expected, "")})
 
+    def test_the_digits_have_one_mean_however_many_replicas_read_them(self):
+        program = os.path.join(given.build, "examples", "digits")
+        expected = re.search(r"`build/examples/digits` .* prints\n\n```\n(.*?)```", read("docs/data.md"), re.S).group(1)
+        said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads], LOCKSTEP_LOG="warn")
+                for ranks, threads in (("1", "1"), ("1", "3"), ("2", "2"))}
+        self.assertEqual(said, {(0, expected, "")})
+
     def test_the_solver_takes_the_same_steps_on_any_number_of_ranks(self):
         said = set()
         for ranks in ("1", "3"):

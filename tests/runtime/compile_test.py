@@ -52,6 +52,7 @@ REFUSED = {
     "rows of numbers": ("auto x = data::range(3).unbatch();", "unbatch() takes the rows of tensors; these elements have numbers in them"),
     "replicas' pieces of numbers": ("auto x = strategy.distribute(data::range(3));", "distribute() divides batches; call batch(size of the global batch) before it"),
     "a stage after distribute": ("strategy.distribute(data::range(3).batch(2)).map(1);", "a distributed data set has no transformations; call map() before distribute()"),
+    "shared data of a vector": ("auto x = strategy.shared_on_node([] { return vector<float>(3); });", "the loader of shared_on_node() returns a Tensor, or a pair or tuple of them"),
     "a variable times a number": ("variable *= 2;", "a variable has += and -=; for others write w.assign(w * x)"),
 }
 ACCEPTED = [
@@ -59,6 +60,7 @@ ACCEPTED = [
     'tensor = strategy.reduce("MEAN", tensor); replica.all_reduce(tensor, "SUM"); tensor = replica.all_reduce(tensor.rows(0, 1), op::max).copy();',
     'auto x = replica.all_reduce(vector<complex<float>>(3), "SUM"); (void)x.size();',
     "for (const auto& batch : strategy.distribute(data::range(9).shuffle(3).batch(4))) strategy.run([](const Tensor<int64_t>& x) { return x.size(); }, batch);",
+    "auto [x, y] = strategy.shared_on_node([] { return pair(Tensor<float>(TensorShape{3}), row({1, 2, 3})); }); (void)data::from_tensor_slices(tuple(x, y)).length();",
     "for (const Point& point : data::range(3).map([](int64_t) { return Point(); }).shuffle(2)) (void)point.x;",
     "variable -= 0.1F * tensor; variable += 1; tensor = 2 * variable + tensor / 3 - variable; (void)std::max(1, 2);",
 ]
