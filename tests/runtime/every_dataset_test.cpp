@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data sets that a strategy divides, under every strategy and layout.
+#include <cmath>
 #include <numeric>
 
 #include "runtime/distributed_dataset.hpp"
+#include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/begun_calls.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/support/holds.hpp"
@@ -129,6 +131,51 @@ TEST_P(Datasets, OfUnevenBatchesHaveTrueMeans) {
   ASSERT_EQ(means.size(), 16U);
   EXPECT_EQ(means.front(), 31.5);
   EXPECT_EQ(means.back(), (960 + 1006) / 2.0);
+}
+
+// Returns the sum over 10,007 examples in batches of 64, and the mean, which divides by the true number.
+std::pair<float, float> sum_and_mean(Strategy& strategy, int virtual_replicas) {
+  const auto dataset =
+      data::range(10'007).map([](std::int64_t x) { return std::sin(static_cast<float>(x)) + 1.5F; }).batch(64);
+  float total = 0;
+  std::int64_t rows = 0;
+  auto batches = strategy.distribute(dataset).open();
+  while (const auto batch = batches.next()) {
+    const auto sums = strategy.run(
+        [&](ReplicaContext& replica, const Tensor<float>& mine) {
+          const int parts = virtual_replicas / strategy.num_replicas_in_sync();
+          const std::int64_t size = 64 / strategy.num_replicas_in_sync();
+          const int first_part = replica.replica_id_in_sync_group() * parts;
+          const auto sum_of_part = [&](int part) {
+            const auto rows =
+                data::rows_of_piece(mine.shape()[0], size, part - first_part, parts, BatchDivision::fixed_size);
+            const auto begin = mine.begin() + own.first;
+            return Tensor<float>(TensorShape{1}, std::accumulate(begin, begin + own.count, 0.0F));
+          };
+          Tensor<float> all = parts == 0
+                                  ? Tensor<float>(TensorShape{1}, std::accumulate(mine.begin(), mine.end(), 0.0F))
+                                  : sum_of_virtual_replicas(replica, virtual_replicas, sum_of_part);
+          replica.all_reduce(all, sum);
+          return all[0];
+        },
+        *batch);
+    total += sums[0];
+    rows += *batches.global_rows();
+  }
+  EXPECT_EQ(rows, 10'007);
+  return {total, total / static_cast<float>(rows)};
+}
+
+TEST_P(Datasets, OfAnyLengthHaveTheBitsOfOneProcess) {
+  const auto [total, mean] = sum_and_mean(*strategy, 0);
+  MirroredStrategy replicas_here(size());
+  EXPECT_EQ(total, sum_and_mean(replicas_here, 0).first);
+  double exact = 0;
+  for (std::int64_t x = 0; x < 10'007; ++x) exact += std::sin(static_cast<float>(x)) + 1.5F;
+  EXPECT_NEAR(mean, exact / 10'007, 1e-6);
+  if (size() != 1 && size() != 2 && size() != 4) return;
+  MirroredStrategy four(4);
+  EXPECT_EQ(sum_and_mean(*strategy, 4).first, sum_and_mean(four, 4).first);
 }
 
 TEST_P(Datasets, OfProcessesThatDifferAreAMismatch) {
