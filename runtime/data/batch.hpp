@@ -4,8 +4,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "runtime/data/padding.hpp"
 #include "runtime/data/stages.hpp"
 
 namespace lockstep::data {
@@ -14,29 +16,17 @@ struct BatchOptions {
   bool drop_remainder = false;  // Leaves out a last batch with fewer elements.
 };
 
-// Copies a tensor into the beginning of a larger one, axis by axis.
-template <class T>
-void copy_into_corner(const TensorShape& shape, const T* from, const TensorShape& whole, T* to, int axis = 0) {
-  if (shape.count() == 0) return;
-  if (axis + 1 >= shape.rank()) {
-    detail::copy_elements(from, shape.rank() == 0 ? 1 : static_cast<std::size_t>(shape[axis]), to);
-    return;
-  }
-  for (std::int64_t i = 0; i < shape[axis]; ++i) {
-    const auto number = static_cast<std::size_t>(i);
-    copy_into_corner(shape, from + number * shape.inside(axis), whole, to + number * whole.inside(axis), axis + 1);
-  }
-}
-
-// Names the rules for rows of different shapes in a batch: an error, or zeros up to the longest row along each axis.
-enum class Padding : std::uint8_t { none, zeros };
-
-// Makes one row of `size` rows.
+// Makes one row of `size` rows, which have equal shapes without a padding.
 template <class C>
 class BatchStage final : public FollowingStage<C, C> {
  public:
-  BatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options, Padding padding)
-      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options), padding_(padding) {}
+  BatchStage(SharedStage<C> upstream, std::size_t size, BatchOptions options)
+      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options) {}
+  BatchStage(SharedStage<C> upstream, std::size_t size, PaddingOptions padding)
+      : FollowingStage<C, C>(std::move(upstream)),
+        size_(size),
+        options_{.drop_remainder = padding.drop_remainder},
+        padding_(std::move(padding)) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
     return std::make_unique<BatchCursor>(*this, this->upstream().open(opening));
   }
@@ -58,19 +48,19 @@ class BatchStage final : public FollowingStage<C, C> {
         : FollowingCursor<C, C>(std::move(upstream)), stage_(stage) {}
 
    private:
-    // Reads the first batch straight into `out`, unless its rows get zeros.
+    // Reads the first batch straight into `out`, unless its rows are padded.
     void read_rows(C& out, std::size_t max_rows) override {
       for (std::size_t i = 0; i < max_rows; ++i) {
-        const bool is_direct = rows_of(out) == 0 && stage_.padding_ == Padding::none;
+        const bool is_direct = rows_of(out) == 0 && !stage_.padding_;
         C& rows = is_direct ? out : rows_;
         clear(rows);
         const std::size_t found = this->upstream().read_all(rows, stage_.size_);
         if (found == 0 || (found < stage_.size_ && stage_.options_.drop_remainder)) return clear(rows);
-        if (stage_.padding_ == Padding::zeros)
+        if (stage_.padding_)
           append_padded(out);
         else
           group(rows);
-        if (stage_.padding_ == Padding::none && !is_direct) append_rows(out, rows_, 0, 1);
+        if (!stage_.padding_ && !is_direct) append_rows(out, rows_, 0, 1);
       }
     }
     // Reads only its pieces, if their places are known before the batch has been read. The first batch is read as a
@@ -128,30 +118,10 @@ class BatchStage final : public FollowingStage<C, C> {
                   "give them one shape by map(), or use padded_batch()");
     }
     void append_padded(C& out) const {
+      std::size_t column = 0;
       zip_columns(
-          out, rows_, [&](auto& to, const auto& from) { append_padded_column(to, from); },
+          out, rows_, [&](auto& to, const auto& from) { stage_.padding_->append(to, from, column++, stage_); },
           std::make_index_sequence<std::tuple_size_v<C>>());
-    }
-    template <class T>
-    void append_padded_column(Column<T>& to, const Column<T>& from) const {
-      std::vector<std::int64_t> longest = from.shape(0).lengths();
-      for (std::size_t i = 1; i < from.rows(); ++i) {
-        const TensorShape& shape = from.shape(i);
-        if (shape.rank() != from.shape(0).rank())
-          throw Error(
-              Code::usage,
-              text(stage_.describe(), " has elements of ", from.shape(0).rank(), " and of ", shape.rank(), " axes"),
-              "give them one number of axes by map()");
-        for (std::size_t axis = 0; axis < longest.size(); ++axis)
-          longest[axis] = std::max(longest[axis], shape.lengths()[axis]);
-      }
-      const TensorShape whole(longest);
-      longest.insert(longest.begin(), static_cast<std::int64_t>(from.rows()));
-      const TensorShape batch(std::move(longest));
-      T* const begin = to.append(batch, 1);
-      std::fill_n(begin, batch.count(), T{});
-      for (std::size_t i = 0; i < from.rows(); ++i)
-        copy_into_corner(from.shape(i), from.row(i), whole, begin + i * whole.count());
     }
 
     const BatchStage& stage_;
@@ -160,13 +130,13 @@ class BatchStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override {
-    return text(padding_ == Padding::zeros ? "padded_batch(" : "batch(", size_,
-                options_.drop_remainder ? ", drop_remainder)" : ")");
+    return text(padding_ ? "padded_batch(" : "batch(", size_, options_.drop_remainder ? ", drop_remainder" : "",
+                padding_ ? padding_->describe() : "", ')');
   }
 
   std::size_t size_;
   BatchOptions options_;
-  Padding padding_;
+  std::optional<PaddingRule<C>> padding_;
 };
 
 // Makes a row of each row of a batch.

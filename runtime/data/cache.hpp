@@ -87,7 +87,8 @@ class CacheStage final : public FollowingStage<C, C> {
       const std::size_t found = upstream_->read(reading_->rows, max_rows);
       append_rows(out, reading_->rows, before, found);
       next_ += found;
-      if (found > 0) return;
+      // A loop over a known number of rows may stop at the last one, without a look for the end.
+      if (found > 0 && static_cast<std::int64_t>(next_) != stage_.length()) return;
       kept_ = reading_;
       stage_.keep(reading_);
     }

@@ -184,12 +184,10 @@ class Dataset {
   }
 
   // Returns batches of `size` elements of equal shapes: a tensor for each number or tensor, with one more axis.
-  auto batch(std::int64_t size, data::BatchOptions options = {}) const {
-    return batched(size, options, data::Padding::none, "batch");
-  }
-  // Returns batches whose elements get zeros up to the longest along each axis.
-  auto padded_batch(std::int64_t size, data::BatchOptions options = {}) const {
-    return batched(size, options, data::Padding::zeros, "padded_batch");
+  auto batch(std::int64_t size, data::BatchOptions options = {}) const { return batched(size, options, "batch"); }
+  // Returns batches whose elements get zeros, or other values, up to the longest along each axis, or to given lengths.
+  auto padded_batch(std::int64_t size, data::PaddingOptions options = {}) const {
+    return batched(size, std::move(options), "padded_batch");
   }
   // Returns the rows of each tensor.
   Dataset unbatch() const {
@@ -198,9 +196,11 @@ class Dataset {
     return Dataset(std::make_shared<data::UnbatchStage<Columns>>(stage_));
   }
 
-  // Returns the elements in an order drawn at random from a buffer of `size` elements.
+  // Returns the elements in an order drawn at random from a buffer of `size` elements. Of data::unknown_length, which
+  // length() may return, the buffer has space for all.
   Dataset shuffle(std::int64_t size, data::ShuffleOptions options = {}) const {
-    require(size > 0, text("shuffle(", size, ')'), "give a buffer of 1 or more");
+    if (size == data::unknown_length) size = std::numeric_limits<std::int64_t>::max();
+    require(size > 0, text("shuffle(", size, ')'), "give a buffer of 1 or more, or data::unknown_length for all");
     return Dataset(std::make_shared<data::ShuffleStage<Columns>>(stage_, size, options));
   }
   // Returns the elements `count` times, or for ever.
@@ -283,11 +283,12 @@ class Dataset {
   Dataset part(std::int64_t first, std::int64_t number, std::string name) const {
     return Dataset(std::make_shared<data::PartStage<Columns>>(stage_, first, number, std::move(name)));
   }
-  auto batched(std::int64_t size, data::BatchOptions options, data::Padding padding, std::string_view name) const {
+  template <class Options>
+  auto batched(std::int64_t size, Options options, std::string_view name) const {
     if constexpr (data::BatchOf<E>::exists) {
       require(size > 0, text(name, '(', size, ')'), "give 1 or more");
       const auto rows = static_cast<std::size_t>(size);
-      return Dataset<data::Batch<E>>(std::make_shared<data::BatchStage<Columns>>(stage_, rows, options, padding));
+      return Dataset<data::Batch<E>>(std::make_shared<data::BatchStage<Columns>>(stage_, rows, std::move(options)));
     } else {
       static_assert(data::BatchOf<E>::exists,
                     "lockstep: a batch has tensors for numbers; make the struct a template of its fields' types, so "

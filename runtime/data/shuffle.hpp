@@ -4,6 +4,7 @@
 // count. Pure.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -204,7 +205,8 @@ class ShuffleStage final : public FollowingStage<C, C> {
     return upstream.is_indexed() && upstream.length() > 0 && size_ >= upstream.length();
   }
   std::string name() const override {
-    return text("shuffle(", size_, options_.seed ? text(", seed ", *options_.seed) : "",
+    const bool holds_all = size_ == std::numeric_limits<std::int64_t>::max();
+    return text("shuffle(", holds_all ? "all" : text(size_), options_.seed ? text(", seed ", *options_.seed) : "",
                 options_.reshuffle_each_iteration ? ")" : ", one order)");
   }
 

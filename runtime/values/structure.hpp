@@ -126,7 +126,7 @@ void for_each_leaf(S& structure, F&& function) {
 template <class S, class F>
 constexpr bool all_leaves(F holds);
 template <class S, class F, std::size_t... i>
-constexpr bool all_leaves_of_fields(F holds, std::index_sequence<i...> /*fields*/) {
+constexpr bool all_leaves_of_fields([[maybe_unused]] F holds, std::index_sequence<i...> /*fields*/) {
   return (all_leaves<std::remove_cvref_t<std::tuple_element_t<i, S>>>(holds) && ...);
 }
 // True if `holds.template operator()<Leaf>()` is true for the types of all leaves.

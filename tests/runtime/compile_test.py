@@ -50,6 +50,7 @@ REFUSED = {
     "a data set of strings": ("auto x = data::from_tensors(string());", "the elements of a data set are numbers, tensors, tuples of them, or structs with Fields"),
     "a batch of structs with fixed fields": ("auto x = data::range(3).map([](int64_t) { return Point(); }).batch(2);", "make the struct a template of its fields' types"),
     "rows of numbers": ("auto x = data::range(3).unbatch();", "unbatch() takes the rows of tensors; these elements have numbers in them"),
+    "an interleave of numbers": ("auto x = data::range(3).interleave([](int64_t i) { return i; }, 2);", "the function of flat_map() and interleave() must return a Dataset"),
     "replicas' pieces of numbers": ("auto x = strategy.distribute(data::range(3));", "distribute() divides batches; call batch(size of the global batch) before it"),
     "a stage after distribute": ("strategy.distribute(data::range(3).batch(2)).map(1);", "a distributed data set has no transformations; call map() before distribute()"),
     "shared data of a vector": ("auto x = strategy.shared_on_node([] { return vector<float>(3); });", "the loader of shared_on_node() returns a Tensor, or a pair or tuple of them"),
