@@ -66,7 +66,7 @@ class BatchStage final : public FollowingStage<C, C> {
     // Reads only its pieces, if their places are known before the batch has been read. The first batch is read as a
     // whole, so that later pieces without rows have a shape.
     std::optional<std::int64_t> read_batch_pieces(const BatchPieces& pieces, std::span<C> out) override {
-      if (stage_.padding_ != Padding::none) return Cursor<C>::read_batch_pieces(pieces, out);
+      if (stage_.padding_) return Cursor<C>::read_batch_pieces(pieces, out);
       if (has_shapes_ && pieces.is_cut_at_end) return read_pieces_alone(pieces.of(stage_.batch_size()), out);
       clear(rows_);
       const std::size_t found = this->upstream().read_all(rows_, stage_.size_);

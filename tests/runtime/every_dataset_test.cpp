@@ -147,7 +147,7 @@ std::pair<float, float> sum_and_mean(Strategy& strategy, int virtual_replicas) {
           const std::int64_t size = 64 / strategy.num_replicas_in_sync();
           const int first_part = replica.replica_id_in_sync_group() * parts;
           const auto sum_of_part = [&](int part) {
-            const auto rows =
+            const auto own =
                 data::rows_of_piece(mine.shape()[0], size, part - first_part, parts, BatchDivision::fixed_size);
             const auto begin = mine.begin() + own.first;
             return Tensor<float>(TensorShape{1}, std::accumulate(begin, begin + own.count, 0.0F));

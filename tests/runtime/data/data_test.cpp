@@ -49,21 +49,6 @@ std::vector<Golden> goldens() {
   return all;
 }
 
-// Saves the position after each number of elements, and goes on there with another iterator.
-template <class E>
-void expect_positions(const Dataset<E>& data, const std::vector<std::string>& elements) {
-  for (std::size_t read = 0; read <= elements.size(); ++read) {
-    DatasetIterator<E> first = data.open();
-    EXPECT_EQ(rest_of(first, read).size(), read);
-    DatasetIterator<E> second = data.open();
-    rest_of(second, read / 2);  // It goes to the position from anywhere.
-    EXPECT_NO_THROW(second.seek(first.position())) << "after " << read;
-    EXPECT_EQ(rest_of(second), std::vector(elements.begin() + static_cast<std::ptrdiff_t>(read), elements.end()))
-        << "after " << read;
-    if (testing::Test::HasFailure()) return;
-  }
-}
-
 TEST(Pipelines, HaveTheElementsOfTensorFlow) {
   const std::vector<Golden> all = goldens();
   EXPECT_GE(all.size(), 60U);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes a pipeline of its text, as in pipelines.txt, and prints its elements as there.
+// Makes a pipeline of its text, as in pipelines.txt.
 #pragma once
 
 #include <sstream>
@@ -9,37 +9,12 @@
 #include <vector>
 
 #include "runtime/data/dataset.hpp"
+#include "tests/runtime/data/elements.hpp"
 
 namespace lockstep::test {
 
-using Number = std::int64_t;
-using Array = Tensor<std::int64_t>;
 using AnyDataset = std::variant<Dataset<Number>, Dataset<Array>, Dataset<std::tuple<Number, Number>>,
                                 Dataset<std::tuple<Number, Array>>, Dataset<std::tuple<Array, Number>>>;
-
-inline std::string printed(Number number) { return std::to_string(number); }
-inline std::string printed(const TensorSpan<const Number>& array) {
-  if (array.shape().rank() == 0) return printed(array[0]);
-  std::string all = "[";
-  for (std::int64_t i = 0; i < array.shape()[0]; ++i) {
-    const TensorShape inner = array.shape().without(0);
-    all += text(i == 0 ? "" : " ", printed({inner, array.data() + static_cast<std::size_t>(i) * inner.count()}));
-  }
-  return all + "]";
-}
-inline std::string printed(const Array& array) { return printed(TensorSpan(array.shape(), array.data())); }
-template <class A, class B>
-std::string printed(const std::tuple<A, B>& both) {
-  return "(" + printed(std::get<0>(both)) + " " + printed(std::get<1>(both)) + ")";
-}
-
-template <class E>
-std::vector<std::string> rest_of(DatasetIterator<E>& iterator, std::size_t most = 1'000'000) {
-  std::vector<std::string> all;
-  E element{};
-  while (all.size() < most && iterator.next(element)) all.push_back(printed(element));
-  return all;
-}
 
 // Is one stage of the text: its verb and its words.
 struct StageText {
