@@ -27,6 +27,11 @@ class BatchStage final : public FollowingStage<C, C> {
         size_(size),
         options_{.drop_remainder = padding.drop_remainder},
         padding_(std::move(padding)) {}
+  BatchStage(SharedStage<C> upstream, const BatchStage& like)
+      : FollowingStage<C, C>(std::move(upstream)),
+        size_(like.size_),
+        options_(like.options_),
+        padding_(like.padding_) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
     return std::make_unique<BatchCursor>(*this, this->upstream().open(opening));
   }
@@ -134,6 +139,10 @@ class BatchStage final : public FollowingStage<C, C> {
                 padding_ ? padding_->describe() : "", ')');
   }
 
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<BatchStage>(std::move(upstream), *this);
+  }
+
   std::size_t size_;
   BatchOptions options_;
   std::optional<PaddingRule<C>> padding_;
@@ -216,6 +225,9 @@ class UnbatchStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return "unbatch"; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<UnbatchStage>(std::move(upstream));
+  }
 };
 
 }  // namespace lockstep::data

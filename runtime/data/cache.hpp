@@ -101,6 +101,9 @@ class CacheStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return "cache"; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<CacheStage>(std::move(upstream));
+  }
 
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Reading> kept_;

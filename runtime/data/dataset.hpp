@@ -224,6 +224,10 @@ class Dataset {
             "give an index from 0 to the number of shards less 1");
     return Dataset(std::make_shared<data::ShardStage<Columns>>(stage_, shards, index));
   }
+  // Returns the elements that sharding by a hint leaves to a process; all of them without distribute().
+  Dataset shard(data::ShardHint /*hint*/) const {
+    return Dataset(std::make_shared<data::ShardHintStage<Columns>>(stage_));
+  }
   // Returns the elements, and then those of another data set.
   Dataset concatenate(const Dataset& other) const {
     return Dataset(std::make_shared<data::ConcatenateStage<Columns>>(stage_, other.stage_));

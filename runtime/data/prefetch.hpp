@@ -133,6 +133,9 @@ class PrefetchStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return text("prefetch(", size_, ')'); }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<PrefetchStage>(std::move(upstream), size_);
+  }
 
   std::size_t size_;
 };

@@ -82,6 +82,9 @@ class RepeatStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return text("repeat(", count_, ')'); }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<RepeatStage>(std::move(upstream), count_);
+  }
 
   std::int64_t count_;
 };
@@ -112,6 +115,14 @@ class ConcatenateStage final : public Stage<C> {
   }
   std::int64_t batch_size() const override {
     return parts_[0]->batch_size() == parts_[1]->batch_size() ? parts_[0]->batch_size() : unknown_length;
+  }
+  std::int64_t file_count() const override { return std::min(parts_[0]->file_count(), parts_[1]->file_count()); }
+  // Divides the files of both parts or of none, so that no rows come twice.
+  SharedStage<C> with_input(const InputPart& part) const override {
+    SharedStage<C> first = parts_[0]->with_input(part);
+    SharedStage<C> second = parts_[1]->with_input(part);
+    if ((!first && !second) || (part.is_by_files && (!first || !second))) return nullptr;
+    return std::make_shared<ConcatenateStage>(first ? first : parts_[0], second ? second : parts_[1]);
   }
 
  private:
@@ -188,6 +199,13 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
         std::apply([&](const auto&... each) { return ((each->batch_size() == size) && ...); }, stages_);
     return is_common ? size : unknown_length;
   }
+  std::int64_t file_count() const override {
+    return std::apply([](const auto&... each) { return std::min({each->file_count()...}); }, stages_);
+  }
+  // Divides the files of all stages or of none, so that rows stay beside one another.
+  SharedStage<C> with_input(const InputPart& part) const override {
+    return with_input(part, std::index_sequence_for<Cs...>());
+  }
 
  private:
   class ZipCursor final : public Cursor<C> {
@@ -240,6 +258,14 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
     std::tuple<std::unique_ptr<Cursor<Cs>>...> cursors_;
     bool has_ended_ = false;
   };
+
+  template <std::size_t... i>
+  SharedStage<C> with_input(const InputPart& part, std::index_sequence<i...> /*stages*/) const {
+    const std::tuple<SharedStage<Cs>...> changed{std::get<i>(stages_)->with_input(part)...};
+    const bool has_all = (std::get<i>(changed) && ...);
+    if (!has_all && (part.is_by_files || !(std::get<i>(changed) || ...))) return nullptr;
+    return std::make_shared<ZipStage>((std::get<i>(changed) ? std::get<i>(changed) : std::get<i>(stages_))...);
+  }
 
   std::tuple<SharedStage<Cs>...> stages_;
 };
@@ -357,6 +383,9 @@ class InterleaveStage final : public FollowingStage<Columns<E>, C> {
   };
 
   std::string name() const override { return name_; }
+  SharedStage<C> on(SharedStage<In> upstream) const override {
+    return std::make_shared<InterleaveStage>(std::move(upstream), copy_of(function_), cycle_, block_, name_);
+  }
 
   mutable F function_;
   std::size_t cycle_;

@@ -25,9 +25,12 @@ template <class C>
 class ShuffleStage final : public FollowingStage<C, C> {
  public:
   ShuffleStage(SharedStage<C> upstream, std::int64_t size, ShuffleOptions options)
-      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options), orders_(options.seed) {}
+      : ShuffleStage(std::move(upstream), size, options, std::make_shared<const OrderSource>(options.seed)) {}
+  ShuffleStage(SharedStage<C> upstream, std::int64_t size, ShuffleOptions options,
+               std::shared_ptr<const OrderSource> orders)
+      : FollowingStage<C, C>(std::move(upstream)), size_(size), options_(options), orders_(std::move(orders)) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
-    const std::optional<Order> own = opening.find(&orders_);
+    const std::optional<Order> own = opening.find(orders_.get());
     const Order order = own ? *own : Order{options_.seed.value_or(opening.seed), 0};
     const RandomKey key{order.seed,
                         options_.reshuffle_each_iteration ? random_bits({order.seed, order.loop}, opening.epoch) : 0};
@@ -40,7 +43,7 @@ class ShuffleStage final : public FollowingStage<C, C> {
   bool needs_single_reads() const override { return !is_permutation() || this->upstream().needs_single_reads(); }
   void add_shuffles(std::vector<const OrderSource*>& to) const override {
     this->upstream().add_shuffles(to);
-    to.push_back(&orders_);
+    to.push_back(orders_.get());
   }
 
  private:
@@ -210,9 +213,13 @@ class ShuffleStage final : public FollowingStage<C, C> {
                 options_.reshuffle_each_iteration ? ")" : ", one order)");
   }
 
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<ShuffleStage>(std::move(upstream), size_, options_, orders_);
+  }
+
   std::int64_t size_;
   ShuffleOptions options_;
-  OrderSource orders_;
+  std::shared_ptr<const OrderSource> orders_;
 };
 
 }  // namespace lockstep::data

@@ -43,6 +43,16 @@ inline std::int64_t length_of_part(std::int64_t length, std::int64_t first, std:
   return number == infinite ? left : std::min(left, number);
 }
 
+// Returns a copy of a program's function. Throws Error usage if it has none.
+template <class F>
+F copy_of(const F& function) {
+  if constexpr (std::is_copy_constructible_v<F>)
+    return function;
+  else
+    throw Error(Code::usage, "a pipeline is divided among processes, and one of its functions cannot be copied",
+                "let it hold what it owns by a std::shared_ptr");
+}
+
 // Holds the stage above. A stage with one upstream takes its describe() from it.
 template <class In, class Out>
 class FollowingStage : public Stage<Out> {
@@ -54,10 +64,17 @@ class FollowingStage : public Stage<Out> {
   std::int64_t batch_size() const override { return upstream_->batch_size(); }
   std::int64_t file_count() const override { return upstream_->file_count(); }
   Sharding sharding() const override { return upstream_->sharding(); }
+  SharedStage<Out> with_input(const InputPart& part) const override {
+    SharedStage<In> changed = upstream_->with_input(part);
+    return changed ? on(std::move(changed)) : nullptr;
+  }
 
  protected:
   const Stage<In>& upstream() const { return *upstream_; }
+  const SharedStage<In>& shared_upstream() const { return upstream_; }
   virtual std::string name() const = 0;  // Returns "batch(3)".
+  // Returns this stage after another one.
+  virtual SharedStage<Out> on(SharedStage<In> upstream) const = 0;
 
  private:
   SharedStage<In> upstream_;
@@ -94,6 +111,9 @@ class OptionsStage final : public FollowingStage<C, C> {
 
  private:
   std::string name() const override { return "with_options"; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<OptionsStage>(std::move(upstream), options_);
+  }
 
   DatasetOptions options_;
 };
@@ -136,6 +156,9 @@ class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
   };
 
   std::string name() const override { return "map"; }
+  SharedStage<C> on(SharedStage<In> upstream) const override {
+    return std::make_shared<MapStage>(std::move(upstream), copy_of(function_));
+  }
   // Leaves the results before an exception in `out`.
   void append_results(const In& rows, C& out) const {
     if constexpr (Number<E> && Number<R>) {
@@ -200,6 +223,9 @@ class FilterStage final : public FollowingStage<Columns<E>, Columns<E>> {
   };
 
   std::string name() const override { return "filter"; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<FilterStage>(std::move(upstream), copy_of(function_));
+  }
 
   mutable F function_;
 };
@@ -254,6 +280,9 @@ class PartStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return name_; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<PartStage>(std::move(upstream), first_, number_, name_);
+  }
 
   std::int64_t first_;
   std::int64_t number_;
@@ -316,9 +345,33 @@ class ShardStage final : public FollowingStage<C, C> {
   };
 
   std::string name() const override { return text("shard(", shards_, ", ", index_, ')'); }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<ShardStage>(std::move(upstream), shards_, index_);
+  }
 
   std::int64_t shards_;
   std::int64_t index_;
+};
+
+// Has all rows, until distribute() makes a ShardStage of it.
+template <class C>
+class ShardHintStage final : public FollowingStage<C, C> {
+ public:
+  using FollowingStage<C, C>::FollowingStage;
+  std::unique_ptr<Cursor<C>> open(const Opening& opening) const override { return this->upstream().open(opening); }
+  std::int64_t length() const override { return this->upstream().length(); }
+  bool is_indexed() const override { return this->upstream().is_indexed(); }
+  void gather(std::span<const std::int64_t> numbers, C& out) const override { this->upstream().gather(numbers, out); }
+  SharedStage<C> with_input(const InputPart& part) const override {
+    if (part.is_by_files) return FollowingStage<C, C>::with_input(part);
+    return std::make_shared<ShardStage<C>>(this->shared_upstream(), part.shards, part.index);
+  }
+
+ private:
+  std::string name() const override { return "shard(hint)"; }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return std::make_shared<ShardHintStage>(std::move(upstream));
+  }
 };
 
 }  // namespace lockstep::data

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/default_strategy.hpp"
 #include "runtime/distributed_dataset.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/begun_calls.hpp"
@@ -62,6 +63,27 @@ TEST_P(Datasets, HaveThePiecesOfEachBatchInTheOrderOfReplicas) {
       EXPECT_EQ(first_row, 15);
     }
   }
+}
+
+// The example of experimental_distribute_dataset, and the one of a sum in central storage.
+TEST_P(Datasets, GiveTheResultsOfTheDocuments) {
+  const auto doubled = [](const Array& x) { return x * std::int64_t{2}; };
+  std::vector<Array> results;
+  for (const auto& batch : strategy->distribute(data::range(4).batch(2)))
+    results.push_back(strategy->gather(strategy->run(doubled, batch), 0));
+  EXPECT_EQ(results, (std::vector<Array>{Array(TensorShape{2}, {0, 2}), Array(TensorShape{2}, {4, 6})}));
+  if (size() != 2) return;
+  auto batches = strategy->distribute(data::range(8).batch(8)).open();
+  const auto batch = batches.next();
+  EXPECT_EQ(strategy->reduce(sum, *batch), (Array(TensorShape{4}, {4, 6, 8, 10})));
+  EXPECT_EQ(strategy->reduce(sum, *batch, 0).item(), 28);
+}
+
+TEST(Default, LeavesDataSetsAsTheyAre) {
+  const auto dataset = data::range(10).shuffle(20, {.seed = 4, .reshuffle_each_iteration = false}).batch(4);
+  auto expected = dataset.open();
+  for (const auto& batch : default_strategy().distribute(dataset)) EXPECT_EQ(batch[0], expected.next());
+  EXPECT_FALSE(expected.next());
 }
 
 // TensorFlow's examples: a batch of 4 for 3 replicas, and the last 3 rows of batches of 4 for 4 replicas.
@@ -220,6 +242,27 @@ TEST_P(Datasets, WithoutShardingHaveAllRowsInEachProcess) {
                refusal([&] { (void)strategy->distribute(data::range(9).batch(1), {.sharding = data::Sharding::off}); },
                        Code::usage),
                "needs batches of at least as many rows");
+}
+
+// The hint may stand anywhere, and a shuffle before it has one order in all processes: nothing is lost or comes twice.
+TEST_P(Datasets, ShardedByAHintHaveAllElementsOnce) {
+  const auto even = [](std::int64_t x) { return x % 2 == 0; };
+  const auto dataset =
+      data::range(80 * size()).shuffle(30).filter(even).shard(data::shard_hint).repeat(2).take(1000).batch(size());
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(80 * size()));
+  for (const auto& batch : strategy->distribute(dataset, {.sharding = data::Sharding::hint})) {
+    for (const Array& piece : batch.local()) {
+      for (const std::int64_t each : piece) ++counts[static_cast<std::size_t>(each)];
+    }
+  }
+  strategy->channel(Channel::input).all_reduce(counts, sum);
+  for (std::size_t i = 0; i < counts.size(); ++i) EXPECT_EQ(counts[i], i % 2 == 0 ? 2 : 0) << i;
+  if (is_in_one_process()) return;
+  const auto refused = [&](const auto& pipeline, data::Sharding sharding) {
+    return refusal([&] { (void)strategy->distribute(pipeline, {.sharding = sharding}); }, Code::usage);
+  };
+  EXPECT_PRED2(holds, refused(data::range(40).batch(8), data::Sharding::hint), "which has no shard(data::shard_hint)");
+  EXPECT_PRED2(holds, refused(data::range(40).batch(8), data::Sharding::file), "whose elements are not all from files");
 }
 
 TEST_P(Datasets, InTensorFlowsOrderDealTheirPiecesToTheProcessesInTurns) {
