@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds many elements of a data set at once: one column of rows for each number or tensor in an element. Rows lie one
-// behind the other in memory, so rows of equal shapes are a batch already. Pure.
+// Holds many elements of a data set at once: one column of rows for each number, tensor or text in an element. Rows lie
+// one behind the other in memory, so rows of equal shapes are a batch already. Pure.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -147,6 +149,50 @@ class Column {
   std::vector<std::size_t> begins_;
 };
 
+// Holds texts. They make no batch.
+template <>
+class Column<std::string> {
+ public:
+  std::size_t rows() const { return ends_.size(); }
+  std::string_view row(std::size_t number) const {
+    const std::size_t begin = number == 0 ? 0 : ends_[number - 1];
+    return std::string_view(letters_).substr(begin, ends_[number] - begin);
+  }
+  // Keeps the memory for the next rows.
+  void clear() { truncate(0); }
+  // Keeps the first rows alone.
+  void truncate(std::size_t rows) {
+    letters_.resize(rows == 0 ? 0 : ends_[rows - 1]);
+    ends_.resize(rows);
+  }
+  void append_row(std::string_view letters) {
+    letters_ += letters;
+    ends_.push_back(letters_.size());
+  }
+  // Appends some of the rows of another column.
+  void append_rows(const Column& from, std::size_t first, std::size_t number) {
+    for (std::size_t i = first; i < first + number; ++i) append_row(from.row(i));
+  }
+
+  // Append the rows to a message, and read them back.
+  void save(Writer& to) const {
+    to.put(text_type).put(static_cast<std::uint64_t>(rows()));
+    for (std::size_t i = 0; i < rows(); ++i) to.put(row(i));
+  }
+  void load(Reader& from) {
+    clear();
+    if (from.get<std::uint8_t>() != text_type) throw Error(Code::bad_message, "a position with rows of another type");
+    const auto rows = from.get<std::uint64_t>();
+    for (std::uint64_t i = 0; i < rows; ++i) append_row(from.get_string());
+  }
+
+ private:
+  static constexpr std::uint8_t text_type = 255;  // Stands beside the numbers of DataType.
+
+  std::string letters_;
+  std::vector<std::size_t> ends_;  // Holds the end of each row in the letters.
+};
+
 using detail::HasChangeableFields;
 using detail::HasFields;
 using detail::Number;
@@ -156,8 +202,10 @@ template <class E>
 inline constexpr bool is_tensor = false;
 template <class T>
 inline constexpr bool is_tensor<Tensor<T>> = true;
+template <class E>
+inline constexpr bool is_text = std::is_same_v<E, std::string>;
 
-// Returns references to the numbers and tensors in an element, in order.
+// Returns references to the numbers, tensors and texts in an element, in order.
 template <class E>
 auto leaves(E& element) {
   using Plain = std::remove_const_t<E>;
@@ -166,8 +214,9 @@ auto leaves(E& element) {
   } else if constexpr (TupleLike<Plain>) {
     return std::apply([](auto&... each) { return std::tuple_cat(leaves(each)...); }, element);
   } else {
-    static_assert(Number<Plain> || is_tensor<Plain> || detail::IsPerReplica<Plain>,
-                  "lockstep: the elements of a data set are numbers, tensors, tuples of them, or structs with Fields");
+    static_assert(Number<Plain> || is_tensor<Plain> || is_text<Plain> || detail::IsPerReplica<Plain>,
+                  "lockstep: the elements of a data set are numbers, tensors, std::strings, tuples of them, or structs "
+                  "with Fields");
     return std::tuple<E&>(element);
   }
 }
@@ -271,7 +320,9 @@ void append_element(C& to, const E& element) {
   zip_leaves(
       to, leaves(element),
       []<class T, class Leaf>(Column<T>& column, const Leaf& leaf) {
-        if constexpr (Number<Leaf>)
+        if constexpr (is_text<Leaf>)
+          column.append_row(leaf);
+        else if constexpr (Number<Leaf>)
           *column.append(TensorShape(), 1) = leaf;
         else
           column.append_row(leaf.shape(), leaf.data());
@@ -284,7 +335,9 @@ void read_element(const C& from, std::size_t row, E& element) {
   zip_leaves(
       from, leaves(element),
       [&]<class T, class Leaf>(const Column<T>& column, Leaf& leaf) {
-        if constexpr (Number<Leaf>)
+        if constexpr (is_text<Leaf>)
+          leaf = column.row(row);
+        else if constexpr (Number<Leaf>)
           leaf = *column.row(row);
         else
           leaf.assign(column.shape(row), column.row(row));
@@ -297,7 +350,10 @@ void move_element(C& from, E& element) {
   zip_leaves(
       from, leaves(element),
       [&]<class T, class Leaf>(Column<T>& column, Leaf& leaf) {
-        if constexpr (Number<Leaf>) {
+        if constexpr (is_text<Leaf>) {
+          leaf = column.row(0);
+          column.clear();
+        } else if constexpr (Number<Leaf>) {
           leaf = *column.row(0);
           column.clear();
         } else {

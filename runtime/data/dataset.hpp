@@ -192,7 +192,7 @@ class Dataset {
   // Returns the rows of each tensor.
   Dataset unbatch() const {
     static_assert(detail::all_leaves<E>([]<class Leaf>() { return data::is_tensor<Leaf>; }),
-                  "lockstep: unbatch() takes the rows of tensors; these elements have numbers in them");
+                  "lockstep: unbatch() takes the rows of tensors; these elements have numbers or texts in them");
     return Dataset(std::make_shared<data::UnbatchStage<Columns>>(stage_));
   }
 
@@ -294,7 +294,9 @@ class Dataset {
       const auto rows = static_cast<std::size_t>(size);
       return Dataset<data::Batch<E>>(std::make_shared<data::BatchStage<Columns>>(stage_, rows, std::move(options)));
     } else {
-      static_assert(data::BatchOf<E>::exists,
+      constexpr bool has_text = !detail::all_leaves<E>([]<class Leaf>() { return !data::is_text<Leaf>; });
+      static_assert(!has_text, "lockstep: a batch has tensors of numbers; make numbers of texts by map() before it");
+      static_assert(has_text || data::BatchOf<E>::exists,
                     "lockstep: a batch has tensors for numbers; make the struct a template of its fields' types, so "
                     "that these may change");
       return *this;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -146,23 +147,10 @@ class SlicesStage final : public Stage<std::tuple<Column<T>...>> {
   std::string describe() const override { return text("from_tensor_slices(", length_, " rows)"); }
   bool is_indexed() const override { return true; }
   void gather(std::span<const std::int64_t> numbers, C& out) const override {
-    for_each_slices(out, [&]<class U>(Column<U>& column, const Slices<U>& from) {
-      const std::size_t count = from.row.count();
-      U* const to = column.append(from.row, numbers.size());
-      if (count == 1) {
-        for (std::size_t i = 0; i < numbers.size(); ++i) to[i] = from.data[numbers[i]];
-      } else {
-        for (std::size_t i = 0; i < numbers.size(); ++i)
-          detail::copy_elements(from.data + static_cast<std::size_t>(numbers[i]) * count, count, to + i * count);
-      }
-    });
+    for_each_slices(out, [&](auto& column, const auto& from) { append_rows_of(from, numbers, column); });
   }
   void gather_range(std::int64_t first, std::size_t number, C& out) const override {
-    for_each_slices(out, [&]<class U>(Column<U>& column, const Slices<U>& from) {
-      const std::size_t count = from.row.count();
-      detail::copy_elements(from.data + static_cast<std::size_t>(first) * count, number * count,
-                            column.append(from.row, number));
-    });
+    for_each_slices(out, [&](auto& column, const auto& from) { append_range_of(from, first, number, column); });
   }
 
  private:
@@ -170,6 +158,31 @@ class SlicesStage final : public Stage<std::tuple<Column<T>...>> {
     if (rows != length_)
       throw Error(Code::usage, text("from_tensor_slices() of ", length_, " and of ", rows, " rows"),
                   "give as many rows in each part");
+  }
+  template <class U>
+  static void append_rows_of(const Slices<U>& from, std::span<const std::int64_t> numbers, Column<U>& column) {
+    const std::size_t count = from.row.count();
+    U* const to = column.append(from.row, numbers.size());
+    if (count == 1) {
+      for (std::size_t i = 0; i < numbers.size(); ++i) to[i] = from.data[numbers[i]];
+    } else {
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        detail::copy_elements(from.data + static_cast<std::size_t>(numbers[i]) * count, count, to + i * count);
+    }
+  }
+  template <class U>
+  static void append_range_of(const Slices<U>& from, std::int64_t first, std::size_t number, Column<U>& column) {
+    const std::size_t count = from.row.count();
+    detail::copy_elements(from.data + static_cast<std::size_t>(first) * count, number * count,
+                          column.append(from.row, number));
+  }
+  static void append_rows_of(const Slices<std::string>& from, std::span<const std::int64_t> numbers,
+                             Column<std::string>& column) {
+    for (const std::int64_t number : numbers) column.append_row(from.data[number]);
+  }
+  static void append_range_of(const Slices<std::string>& from, std::int64_t first, std::size_t number,
+                              Column<std::string>& column) {
+    for (std::size_t i = 0; i < number; ++i) column.append_row(from.data[static_cast<std::size_t>(first) + i]);
   }
   template <class F>
   void for_each_slices(C& out, F&& function) const {
