@@ -6,7 +6,7 @@ root=$(CDPATH="" cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 export PATH="/usr/bin:$PATH"  # meson and its Python are the system's, whatever else comes first
 
 packages_build=(g++ meson ninja-build pkg-config python3 libopenmpi-dev openmpi-bin libhwloc-dev libboost-program-options-dev
-                nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libgrpc++-dev libssl-dev libucx-dev)
+                nlohmann-json3-dev libhwy-dev libgtest-dev librapidcheck-dev libgrpc++-dev libssl-dev libucx-dev zlib1g-dev)
 packages_test=(python3-jsonschema iproute2 util-linux procps git)
 packages_ci=(clang libclang-rt-14-dev libfuzzer-14-dev clang-format clang-tidy mpich libmpich-dev valgrind)
 packages_night=(g++-aarch64-linux-gnu qemu-user)

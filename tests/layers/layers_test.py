@@ -46,15 +46,16 @@ LAYERS = {
     "runtime/cluster": BASE | {"collectives", "collectives/gpu", "runtime/cluster", "json"},
     "runtime/values": BASE | {"collectives", "runtime/values"},
     "runtime/data": BASE | {"collectives", "runtime/values", "runtime/data"},
+    "runtime/data/files": BASE | {"collectives", "runtime/values", "runtime/data", "runtime/data/files", "zlib"},
     "runtime/rpc": BASE | {"topology/secret", "collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
-    "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings"},
+    "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings"},
     "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
     "collectives/simulated": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/simulated"},
     "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "mpi"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "mpi"},
 }
 
 VENDORS = {
@@ -67,10 +68,11 @@ VENDORS = {
     "json": re.compile(r"/nlohmann/"),
     "grpc": re.compile(r"/(grpc|grpcpp|google/protobuf)/"),
     "openssl": re.compile(r"/openssl/"),
+    "zlib": re.compile(r"/zlib\.h$"),
     "ucx": re.compile(r"/(ucp|ucs|uct|ucm)/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
-TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
+TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
 
 
 def layer_of(path):

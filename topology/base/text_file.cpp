@@ -14,7 +14,6 @@
 #include <new>
 #include <system_error>
 
-#include "topology/base/descriptor.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -42,12 +41,13 @@ bool may_have_size(std::size_t bytes) {
 }
 
 [[noreturn]] void refuse_irregular(const std::string& shown) {
-  throw Error(Code::file, text(shown, " is not a regular file"), "give the path of a text file");
+  throw Error(Code::file, text(shown, " is not a regular file"), "give the path of a regular file");
 }
 
-// Opens without waiting. The owner of the path may hold a lease on the file, or put a pipe there at any time. A device
-// is not even opened.
-OwnedDescriptor open_regular(const std::string& path, const std::string& shown) {
+}  // namespace
+
+// The owner of the path may hold a lease on the file, or put a pipe there at any time. A device is not even opened.
+OwnedDescriptor open_regular_file(const std::string& path, const std::string& shown) {
   struct stat its {};
   if (::stat(path.c_str(), &its) == 0 && !S_ISREG(its.st_mode)) refuse_irregular(shown);
   OwnedDescriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
@@ -61,12 +61,10 @@ OwnedDescriptor open_regular(const std::string& path, const std::string& shown) 
   refuse_irregular(shown);
 }
 
-}  // namespace
-
 std::string read_text_file(const std::string& path, std::size_t most, std::string_view named_by) {
   const std::string shown =
       named_by.empty() ? text('"', printable(path, 200), '"') : text(named_by, '=', printable(path, 200));
-  const OwnedDescriptor file = open_regular(path, shown);
+  const OwnedDescriptor file = open_regular_file(path, shown);
   std::string all;
   std::array<char, 65536> part{};
   for (;;) {

@@ -6,10 +6,16 @@
 #include <string>
 #include <string_view>
 
+#include "topology/base/descriptor.hpp"
+
 namespace lockstep {
 
 // Limits a text file to 16 MiB; a guess.
 constexpr std::size_t most_text_bytes = std::size_t{16} << 20U;
+
+// Opens a regular file for reading, without waiting for a pipe or a lease. Throws Error file; its text calls the file
+// `shown`.
+OwnedDescriptor open_regular_file(const std::string& path, const std::string& shown);
 
 // Returns the whole text of a regular file, and never waits for a pipe or a lease. Throws Error file if the file
 // cannot be read or is larger than `most` bytes. `named_by` is the source of the path, such as "LOCKSTEP_TABLE", for
