@@ -47,6 +47,14 @@ class FileStage : public Stage<C> {
   const std::vector<std::string>& files() const { return paths_; }
   // Returns the same source over other files. A source of no files has no rows.
   virtual SharedStage<C> with_files(std::vector<std::string> paths) const = 0;
+  std::int64_t file_count() const override { return static_cast<std::int64_t>(paths_.size()); }
+  // Gives each shard every so many-th file.
+  SharedStage<C> with_input(const InputPart& part) const override {
+    if (!part.is_by_files) return nullptr;
+    std::vector<std::string> mine;
+    for (auto i = part.index; i < file_count(); i += part.shards) mine.push_back(paths_[static_cast<std::size_t>(i)]);
+    return with_files(std::move(mine));
+  }
 
  private:
   std::vector<std::string> paths_;
