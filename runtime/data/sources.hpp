@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/data/gather_rows.hpp"
 #include "runtime/data/stage.hpp"
 #include "runtime/values/shared_tensor.hpp"
 
@@ -166,8 +167,7 @@ class SlicesStage final : public Stage<std::tuple<Column<T>...>> {
     if (count == 1) {
       for (std::size_t i = 0; i < numbers.size(); ++i) to[i] = from.data[numbers[i]];
     } else {
-      for (std::size_t i = 0; i < numbers.size(); ++i)
-        detail::copy_elements(from.data + static_cast<std::size_t>(numbers[i]) * count, count, to + i * count);
+      gather_rows(from.data, count, numbers, to);
     }
   }
   template <class U>

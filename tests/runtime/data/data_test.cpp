@@ -305,6 +305,20 @@ TEST(Sources, GiveSlicesWithoutCopies) {
                "of 3 and of 1 rows");
 }
 
+// Rows are requested from memory some rows early: fewer than those, rows of no elements, and rows of many pages.
+TEST(Sources, GatherRowsOfAnySize) {
+  for (const std::int64_t elements : {0, 2, 784, 5000}) {
+    constexpr std::int64_t number = 7;
+    Tensor<float> rows({number, elements});
+    std::iota(rows.begin(), rows.end(), 0.F);
+    const auto pairs = data::from_tensor_slices(std::pair(rows, std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6}));
+    const auto [drawn, numbers] = pairs.shuffle(3, {.seed = 1}).batch(number).open().next().value();
+    EXPECT_FALSE(std::ranges::is_sorted(numbers));
+    for (std::int64_t i = 0; i < number; ++i)
+      EXPECT_TRUE(std::ranges::equal(drawn.rows(i, 1), rows.rows(numbers[static_cast<std::size_t>(i)], 1))) << elements;
+  }
+}
+
 template <class X, class Y>
 struct Example {
   X x;
