@@ -7,6 +7,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <vector>
 
 #include "runtime/data/column.hpp"
@@ -67,6 +69,12 @@ void divide_rows(const C& rows, const std::vector<RowRange>& kept, std::span<C> 
         std::make_index_sequence<std::tuple_size_v<C>>());
   }
 }
+
+// True for columns of numbers and tensors, which alone can be batches.
+template <class C>
+inline constexpr bool are_tensors = false;
+template <class... T>
+inline constexpr bool are_tensors<std::tuple<Column<T>...>> = !(std::is_same_v<T, std::string> || ...);
 
 // Returns the number of rows in a batch, which is the only row of the columns. Throws Error usage if its tensors have
 // different numbers.

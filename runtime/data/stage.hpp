@@ -153,11 +153,15 @@ class Cursor {
   }
   // Is read_pieces(), by default by reading a whole batch.
   virtual std::optional<std::int64_t> read_batch_pieces(const BatchPieces& pieces, std::span<C> out) {
-    clear(unused_);
-    if (read(unused_, 1) == 0) return std::nullopt;
-    const std::int64_t rows = rows_in_batch(unused_, pieces.pipeline);
-    divide_batch(unused_, pieces.of(rows), out);
-    return rows;
+    if constexpr (are_tensors<C>) {
+      clear(unused_);
+      if (read(unused_, 1) == 0) return std::nullopt;
+      const std::int64_t rows = rows_in_batch(unused_, pieces.pipeline);
+      divide_batch(unused_, pieces.of(rows), out);
+      return rows;
+    } else {
+      throw Error(Code::internal, text("texts in a batch of ", pieces.pipeline));
+    }
   }
 
  private:

@@ -12,13 +12,15 @@ import tempfile
 import time
 import unittest
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.dont_write_bytecode = True
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS), str(TOOLS / "peers_lib" / "training")]
 import cases  # noqa: E402
+import data_rates  # noqa: E402
 import torch_ddp  # noqa: E402
-from peers_lib import cli, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
+from peers_lib import cli, data, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
 
 given = cases.arguments(__doc__, "peers", "build")
 
@@ -315,6 +317,84 @@ class Comparing(unittest.TestCase):
                     self.assertEqual(len({each.title for each in found}), len(found))
 
 
+def data_launch(scale: float) -> dict[str, dict]:
+    """What each program finds; ours, in every launch, is faster by the same factors."""
+    ours = {name: {"median": figure * scale} for name, figure in
+            (("range", 4e8), ("map", 6e8), ("shuffle", 9e9), ("shuffle_all", 6e9), ("distributed", 6))}
+    return {"ours": ours | {"shuffle_of_memcpy": {"median": 0.7}},
+            "tensorflow": {"version": "TensorFlow 9", "rows": {
+                "range": {"plain": 4e5 * scale, "in graph": 2e6 * scale}, "map": {"plain": 3e4 * scale, "in graph": 2e4 * scale},
+                "shuffle": {"plain": 3e8 * scale}, "distributed": {"plain": 3000 * scale, "in graph": 600 * scale}}},
+            "torch": {"version": "torch 9", "rows": {"shuffle": {"plain": 4e8 * scale, "one thread": 12e8 * scale}}}}
+
+
+class DataSets(unittest.TestCase):
+    def setUp(self):
+        self.addCleanup(setattr, data, "run", data.run)
+        self.started = []
+
+    def lines(self) -> dict[str, data.Line]:
+        words = {name: [name] for name in ("ours", "tensorflow", "torch")}
+
+        def canned_run(start, _environment, _limit_s):
+            self.started.append(start[0])
+            round_number = (len(self.started) + 2) // 3
+            failure = "exit code 3: it says nothing" if start[0] == "ours" else ""
+            return "noise\n" + json.dumps(data_launch(round_number)[start[0]]) + "\n", failure
+
+        data.run = canned_run
+        launches, self.versions = data.launched(words, 4, 1, lambda _: None)
+        return {each.ours: data.line_of(each, launches, 1) for each in data.COMPARISONS}
+
+    def test_each_is_launched_once_in_each_round(self):
+        self.lines()
+        for begin in range(0, 12, 3):
+            self.assertEqual(sorted(self.started[begin:begin + 3]), ["ours", "tensorflow", "torch"])
+        self.assertEqual(sorted(self.versions), ["TensorFlow 9", "torch 9"])
+
+    def test_ours_is_compared_with_the_best_form_in_pairs(self):
+        lines = self.lines()
+        found = {name: (line.best_form, round(line.ratio, 3), line.interval and [round(each, 3) for each in line.interval], line.ratio_plain)
+                 for name, line in lines.items()}
+        self.assertEqual(found["range"], ("in graph", 200, [200, 200], 1000))
+        self.assertEqual(found["map"][:2], ("plain", 20000))
+        self.assertEqual(found["distributed"], ("in graph", 100, [100, 100], 500), "less time is better")
+        self.assertEqual(found["shuffle_of_memcpy"], ("", 0.7, None, None))
+
+    def test_goals(self):
+        lines = self.lines()
+        reached = {name: (line.reaches(line.comparison.must), line.reaches(line.comparison.aim)) for name, line in lines.items()}
+        self.assertEqual(reached, {"range": (True, False), "map": (True, True), "shuffle": (True, True), "shuffle_of_memcpy": (True, False),
+                                   "shuffle_all": (False, False), "distributed": (True, False)})
+
+    def test_table(self):
+        header, *rows = data.table(list(self.lines().values())).splitlines()
+        self.assertEqual(header.split()[:4], ["ours", "peer", "plain", "best"])
+        self.assertRegex(rows[0], r"^range.* 1000 +tensorflow +1 +5 +200 +\[200, 200\] +1000 +50x yes +300x NO +in graph$")
+        self.assertRegex(rows[3], r"0\.7 +- +- +- +0\.7 +- +- +0\.6 yes +0\.85 NO +-$")
+        self.assertRegex(rows[5], r"15 +tensorflow .* 20us yes +5us NO +in graph$")
+
+    def test_a_failure_is_named(self):
+        for text, failure, said in (("", "ended by signal 11", "torch failed: ended by signal 11"), ("oh\n", "", "torch failed: oh"),
+                                    ('{"failure": "ImportError: no"}', "exit code 1", "torch failed: ImportError: no")):
+            with self.assertRaisesRegex(errors.PeersError, said):
+                data.parsed("torch", text, failure)
+
+    def test_a_form_is_measured_over_passes_that_take_long_enough(self):
+        asked = []
+
+        def read(number):
+            asked.append(number)
+            return number * data_rates.BATCH
+
+        self.addCleanup(setattr, data_rates, "time", time)
+        data_rates.time = SimpleNamespace(perf_counter=lambda: sum(asked) / 1e4)
+        self.assertAlmostEqual(data_rates.batches_a_second("form", lambda: read, 10**9, 0.02), 1e4)
+        self.assertEqual(asked, [1, 64, 1, 128, 1, 256, 1, 256, 1, 256], "the first batch is not measured")
+        with self.assertRaisesRegex(RuntimeError, "'form' gave 0 rows instead of 4096"):
+            data_rates.batches_a_second("form", lambda: lambda number: 0, 10**9, 0.01)
+
+
 class BadInput(unittest.TestCase):
     def test_is_refused_with_words_that_help(self):
         compare = ("compare", "--build", given.build)
@@ -333,7 +413,8 @@ class BadInput(unittest.TestCase):
                             ((*compare, "scan", "--gradients", "small"), "leave the collective"), ((*compare, "--seconds", "nan"), "there can be"),
                             ((*compare, "--launches", "0"), "1 to 1000"), ((*compare, "--ranks", "256", "--sizes", "1G"), "of memory"),
                             (("compare", "--build", "/nowhere"), "run tools/build"), (("install", "lam"), "there is no 'lam'"),
-                            (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
+                            (("data", "--build", "/nowhere"), "run tools/build"), (("data", "--launches", "0"), "1 to 1000"),
+                            (("data", "--seconds", "0"), "there can be"), (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
                             (("dance",), "--help"), ((), "--help")):
             code, out, err = cases.run([given.peers, *words])
             self.assertEqual((code, out), (1, ""), f"{words}: {err}")

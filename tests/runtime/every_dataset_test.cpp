@@ -3,11 +3,13 @@
 #include <cmath>
 #include <numeric>
 
+#include "runtime/data/files/lines.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/distributed_dataset.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/begun_calls.hpp"
 #include "tests/runtime/layouts.hpp"
+#include "tests/support/folder.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
@@ -263,6 +265,37 @@ TEST_P(Datasets, ShardedByAHintHaveAllElementsOnce) {
   };
   EXPECT_PRED2(holds, refused(data::range(40).batch(8), data::Sharding::hint), "which has no shard(data::shard_hint)");
   EXPECT_PRED2(holds, refused(data::range(40).batch(8), data::Sharding::file), "whose elements are not all from files");
+}
+
+// Each process reads files of its own, in the order of their names, and the rows of all come once.
+TEST_P(Datasets, ShardedByFilesReadThemOnce) {
+  const Folder folder;
+  const int processes = strategy->channel(Channel::input).size();
+  const int files = 2 * processes + 1;
+  for (int file = 0; file < files; ++file) {
+    std::string lines;
+    for (int line = 0; line < 5; ++line) lines += text(5 * file + line, '\n');
+    folder.write(text("part-", static_cast<char>('a' + file)), lines);
+  }
+  const auto number = [](const std::string& line) { return std::int64_t{std::stoi(line)}; };
+  const auto dataset = data::from_lines((folder.path() / "part-*").string()).map(number).batch(size());
+  const int process = strategy->channel(Channel::input).rank();
+  std::vector<std::int64_t> own;
+  for (const auto& batch : strategy->distribute(dataset, {.sharding = data::Sharding::file})) {
+    for (const Array& piece : batch.local()) own.insert(own.end(), piece.begin(), piece.end());
+  }
+  std::ranges::sort(own);
+  std::vector<std::int64_t> expected;
+  for (int file = process; file < files; file += processes) {
+    for (int line = 0; line < 5; ++line) expected.push_back(5 * file + line);
+  }
+  EXPECT_EQ(own, expected);
+  if (is_in_one_process()) return;
+  const auto one = data::from_lines((folder.path() / "part-a").string()).map(number).batch(size());
+  const std::string words =
+      refusal([&] { (void)strategy->distribute(one, {.sharding = data::Sharding::file}); }, Code::usage);
+  EXPECT_PRED2(holds, words, text("# elems = 1, # shards = ", processes));
+  EXPECT_EQ(batches_of(one).size(), static_cast<std::size_t>((5 + size() - 1) / size())) << "AUTO reads them by DATA";
 }
 
 TEST_P(Datasets, InTensorFlowsOrderDealTheirPiecesToTheProcessesInTurns) {

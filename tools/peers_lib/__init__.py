@@ -14,6 +14,8 @@ rounds      the measured launches, in shuffled turns
 figures     medians, ratios and their intervals
 report      the table and the JSON
 compare     a whole comparison
+variables   a step of many variables, beside TensorFlow's
+data        rates of data sets, beside TensorFlow's and torch's
 training    programs for torch and TensorFlow, which run in those environments and say results as the C program does
 cli         the command line and the manual
 """

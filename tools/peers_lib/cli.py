@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, gradients, install, network, peers, scoreboard, sizes, variables
+from . import compare, data, gradients, install, network, peers, scoreboard, sizes, variables
 from .errors import Misuse, PeersError, printable
 from .variants import LISTS, TUNED
 
@@ -27,6 +27,7 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare broadcast --cluster 4x2 --rate 1gbit       on virtual nodes (tools/cluster)
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
   peers variables --ranks 2           a step of 1000 variables, beside TensorFlow's
+  peers data                          rates of data sets, beside TensorFlow's tf.data and torch's DataLoader
   peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
   peers table --nodes --out FILE      and between nodes, on virtual ones
 """
@@ -36,7 +37,7 @@ How it is measured: docs/peers.md. First every algorithm and setting that a libr
 shortly; then the best of each runs in launches that take turns with ours. What does not install, does not
 start, hangs or computes something wrong is named and left out.
 
-exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table) something is not reached; 130 interrupted
+exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table, data) something is not reached; 130 interrupted
 """
 
 
@@ -76,6 +77,9 @@ def make_parser() -> argparse.ArgumentParser:
     steps.set_defaults(call=variables.measure)
     steps.add_argument("--ranks", type=int, default=2, help="how many (default 2)")
     add_effort(steps)
+    rates = verbs.add_parser("data", help="measure data sets beside TensorFlow's and torch's", allow_abbrev=False)
+    rates.set_defaults(call=do_data)
+    add_launches(rates)
     whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
     whole.set_defaults(call=do_table)
     whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
@@ -90,16 +94,22 @@ def add_links(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--burst", metavar="BYTES", help="what a virtual node's link lets through at once, as 256K (tools/cluster run --help)")
 
 
-def add_effort(parser: argparse.ArgumentParser) -> None:
+def add_launches(parser: argparse.ArgumentParser) -> None:
     """What every comparison has."""
     add = parser.add_argument
-    add("--peers", metavar="NAMES", help=f"only these of {', '.join([*peers.NAMES, *peers.TRAINING])}")
     add("--launches", type=int, default=5, help="of each (default 5); an interval needs 2")
-    add("--seconds", type=float, default=0.3, help="for each size in a launch (default 0.3)")
-    add("--tuning-seconds", type=float, default=0.05, help="for each size and setting that is tried (default 0.05)")
+    add("--seconds", type=float, default=0.3, help="for each size or form in a launch (default 0.3)")
     add("--build", default=str(peers.ROOT / "build"), metavar="FOLDER", help="where ours was built")
-    add("--limit", type=float, metavar="SECONDS", help="for one launch, instead of what follows from the sizes")
     add("--seed", type=int, default=1, help="of all random order")
+
+
+def add_effort(parser: argparse.ArgumentParser) -> None:
+    """What every comparison with settings to choose has."""
+    add_launches(parser)
+    add = parser.add_argument
+    add("--peers", metavar="NAMES", help=f"only these of {', '.join([*peers.NAMES, *peers.TRAINING])}")
+    add("--tuning-seconds", type=float, default=0.05, help="for each size and setting that is tried (default 0.05)")
+    add("--limit", type=float, metavar="SECONDS", help="for one launch, instead of what follows from the sizes")
 
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -187,6 +197,19 @@ def do_table(options) -> int:
     return 0 if scoreboard.run(parts, measured, write) else 3
 
 
+def do_data(options) -> int:
+    check_effort(options.launches, (("--seconds", options.seconds),))
+    return data.measure(options, say_on_terminal if sys.stderr.isatty() else lambda _: None)
+
+
+def check_effort(launches: int, durations: tuple[tuple[str, float], ...]) -> None:
+    if not 1 <= launches <= 1000:
+        raise Misuse(f"--launches {launches}: there can be 1 to 1000")
+    for name, value in durations:
+        if not 0.001 <= value <= MOST_SECONDS:
+            raise Misuse(f"{name} {value:g}: there can be 0.001 to {MOST_SECONDS:g}")
+
+
 def bytes_of(row: dict) -> int:
     return row["size"] if "size" in row else 4 * sum(gradients.counts_of(row["list"]))
 
@@ -207,11 +230,7 @@ def ask_of(options) -> compare.Ask:
         raise Misuse(f"--cluster {options.cluster} has {ranks} ranks, but --ranks says {options.ranks}; leave --ranks out")
     if not 2 <= ranks <= MOST_RANKS:
         raise Misuse(f"{ranks} ranks: there can be 2 to {MOST_RANKS}")
-    if not 1 <= options.launches <= 1000:
-        raise Misuse(f"--launches {options.launches}: there can be 1 to 1000")
-    for name, value in (("--seconds", options.seconds), ("--tuning-seconds", options.tuning_seconds), ("--limit", options.limit or 1)):
-        if not 0.001 <= value <= MOST_SECONDS:
-            raise Misuse(f"{name} {value:g}: there can be 0.001 to {MOST_SECONDS:g}")
+    check_effort(options.launches, (("--seconds", options.seconds), ("--tuning-seconds", options.tuning_seconds), ("--limit", options.limit or 1)))
     ask = compare.Ask(collective=options.collective, ranks=ranks, type=options.type, op=options.op, launches=options.launches,
                       seconds=options.seconds, tuning_seconds=options.tuning_seconds, cluster=cluster, limit_s=options.limit,
                       build=Path(options.build), draw=random.Random(options.seed), seed=options.seed,
