@@ -63,7 +63,7 @@ def of_shuffle() -> Row:
     rows = numpy.ones((ROWS, ROW_ELEMENTS), numpy.float32)
     held = tf.constant(rows)
     plain = tf.data.Dataset.from_tensor_slices(rows).shuffle(6000).batch(BATCH)
-    drawn = tf.data.Dataset.range(ROWS).shuffle(6000).batch(BATCH)
+    drawn = tf.data.Dataset.range(ROWS).shuffle(6000).batch(BATCH, drop_remainder=True)  # else it may come in another's place
     gathered = drawn.map(lambda numbers: tf.gather(held, numbers))
     parallel = drawn.map(lambda numbers: tf.gather(held, numbers), **PARALLEL).prefetch(AUTOTUNE)
     return Row(ROWS, {"plain": in_python(plain), "prefetch": in_python(plain.prefetch(AUTOTUNE)), "in graph": in_graph(plain),
