@@ -169,8 +169,33 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
   using C = decltype(std::tuple_cat(std::declval<Cs>()...));
   explicit ZipStage(SharedStage<Cs>... stages) : stages_(std::move(stages)...) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
+    if (is_indexed()) return std::make_unique<IndexedCursor<C>>(*this);
     return std::apply([&](const auto&... each) { return std::make_unique<ZipCursor>(each->open(opening)...); },
                       stages_);
+  }
+  bool is_indexed() const override {
+    return std::apply([](const auto&... each) { return (each->is_indexed() && ...); }, stages_);
+  }
+  // Leaves the rows before an exception in `out`.
+  void gather(std::span<const std::int64_t> numbers, C& out) const override {
+    std::tuple<Cs...> parts;
+    const std::size_t before = rows_of(out);
+    std::size_t number = numbers.size();
+    std::exception_ptr failure;
+    exchange(out, parts);
+    for_each([&]<std::size_t i>(std::integral_constant<std::size_t, i> /*which*/) {
+      auto& part = std::get<i>(parts);
+      try {
+        std::get<i>(stages_)->gather(numbers.first(number), part);
+      } catch (...) {
+        failure = std::current_exception();
+        number = complete_rows_of(part) - before;
+      }
+    });
+    exchange(out, parts);
+    if (!failure) return;
+    truncate(out, before + number);
+    std::rethrow_exception(failure);
   }
   std::int64_t length() const override {
     std::int64_t shortest = infinite;
@@ -208,6 +233,25 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
   }
 
  private:
+  template <class F>
+  static void for_each(F&& function) {
+    [&]<std::size_t... i>(std::index_sequence<i...> /*stages*/) {
+      (function(std::integral_constant<std::size_t, i>()), ...);
+    }
+    (std::index_sequence_for<Cs...>());
+  }
+  // Exchanges the columns with those of the parts, without a copy of rows.
+  static void exchange(C& all, std::tuple<Cs...>& parts) {
+    auto columns = std::apply(
+        [](auto&... each) {
+          return std::tuple_cat(std::apply([](auto&... column) { return std::tie(column...); }, each)...);
+        },
+        parts);
+    zip_leaves(
+        all, columns, [](auto& column, auto& other) { std::swap(column, other); },
+        std::make_index_sequence<std::tuple_size_v<C>>());
+  }
+
   class ZipCursor final : public Cursor<C> {
    public:
     explicit ZipCursor(std::unique_ptr<Cursor<Cs>>... cursors) : cursors_(std::move(cursors)...) {}
@@ -235,13 +279,6 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
         is_first = false;
       });
       append_side_by_side(out, rows, number);
-    }
-    template <class F>
-    static void for_each(F&& function) {
-      [&]<std::size_t... i>(std::index_sequence<i...> /*stages*/) {
-        (function(std::integral_constant<std::size_t, i>()), ...);
-      }
-      (std::index_sequence_for<Cs...>());
     }
     static void append_side_by_side(C& out, const std::tuple<Cs...>& rows, std::size_t number) {
       const auto all = std::apply([](const auto&... each) { return std::tuple_cat(tied(each)...); }, rows);
