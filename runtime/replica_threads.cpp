@@ -75,7 +75,9 @@ ReplicaError::ReplicaError(int replica, int of, std::uint64_t run, const std::st
       cause_(std::move(cause)) {}
 
 ReplicaThreads::ReplicaThreads(int size, std::vector<std::vector<int>> cpus)
-    : size_(size), cpus_(std::move(cpus)), spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
+    : size_(size),
+      processors_(cpus.empty() ? std::vector<std::vector<int>>(static_cast<std::size_t>(size)) : std::move(cpus)),
+      spins_(static_cast<unsigned>(size) <= std::thread::hardware_concurrency()) {
   threads_.reserve(static_cast<std::size_t>(size) - 1);
   for (int seat = 1; seat < size; ++seat) {
     try {
@@ -99,9 +101,7 @@ void ReplicaThreads::dismiss() {
 }
 
 const std::vector<int>& ReplicaThreads::cpus_of(int seat) const {
-  // Is never destroyed, since replicas may run while exit() destroys statics.
-  static const auto& anywhere = *new std::vector<int>();
-  return cpus_.empty() ? anywhere : cpus_.at(static_cast<std::size_t>(seat));
+  return processors_.threads().at(static_cast<std::size_t>(seat));
 }
 
 void ReplicaThreads::work(int seat) {

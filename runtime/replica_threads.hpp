@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/data/processors.hpp"
+
 namespace lockstep {
 
 namespace detail {
@@ -33,7 +35,7 @@ class ReplicaThreads {
   using FailureHandler = std::function<void(int seat, const std::string& what)>;
 
   // Starts the threads. Each thread, and the caller while it works, stays on the processors in `cpus`. Empty lists
-  // mean any processor.
+  // mean any processor. Threads that prepare data leave these processors to them.
   explicit ReplicaThreads(int size, std::vector<std::vector<int>> cpus = {});
   ~ReplicaThreads();
   ReplicaThreads(const ReplicaThreads&) = delete;
@@ -56,7 +58,7 @@ class ReplicaThreads {
   const std::vector<int>& cpus_of(int seat) const;
 
   int size_;
-  std::vector<std::vector<int>> cpus_;
+  data::ReplicaProcessors processors_;
   bool spins_;  // True if the machine has a hardware thread for each seat.
   std::mutex mutex_;
   std::vector<SeatFailure> thrown_;  // Is in order of time.

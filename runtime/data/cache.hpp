@@ -1,112 +1,223 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defines the stage that keeps rows in memory for later loops. Pure.
+// Defines the stage that keeps rows for later loops, and the store that keeps them in memory. Pure.
 #pragma once
 
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "runtime/data/stages.hpp"
 
 namespace lockstep::data {
 
-// Keeps the rows of the first complete reading in memory for all readings after it.
+// Returns the part of an opening that a stage and those above it use.
 template <class C>
+Opening opening_for(const Stage<C>& stage, const Opening& opening) {
+  std::vector<const OrderSource*> shuffles;
+  stage.add_shuffles(shuffles);
+  auto orders = std::make_shared<Opening::Orders>();
+  for (const auto& each : *opening.orders) {
+    if (std::ranges::find(shuffles, each.first) != shuffles.end()) orders->push_back(each);
+  }
+  return {.orders = std::move(orders), .seed = opening.seed, .epoch = opening.epoch};
+}
+
+// Append an opening with its lap to a message, and read one for the same pipeline.
+inline void save_with_lap(const Opening& opening, Writer& to) {
+  to.put(opening.epoch);
+  save(opening, to);
+}
+inline Opening load_with_lap(const Opening& like, Reader& from) {
+  const auto epoch = from.get<std::uint64_t>();
+  Opening opening = load(like, from);
+  opening.epoch = epoch;
+  return opening;
+}
+inline bool are_equal(const Opening& a, const Opening& b) {
+  Writer first;
+  Writer second;
+  save_with_lap(a, first);
+  save_with_lap(b, second);
+  return first.take() == second.take();
+}
+
+// Keeps the rows of the first complete reading in a store for all readings after it. The store's find() returns the
+// kept rows for one cursor, or nothing. Its record() begins to record rows; it returns null if rows are kept already.
+template <class C, class Store>
 class CacheStage final : public FollowingStage<C, C> {
  public:
-  explicit CacheStage(SharedStage<C> upstream) : FollowingStage<C, C>(std::move(upstream)) {}
+  template <class... Arguments>
+  explicit CacheStage(SharedStage<C> upstream, Arguments&&... arguments)
+      : FollowingStage<C, C>(std::move(upstream)), store_(this->upstream(), std::forward<Arguments>(arguments)...) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
-    return std::make_unique<CacheCursor>(*this, opening);
+    return std::make_unique<CacheCursor>(*this, opening_for(this->upstream(), opening));
   }
   std::int64_t length() const override { return this->upstream().length(); }
 
  private:
+  using Kept = decltype(std::declval<const Store&>().find(std::declval<const Opening&>()));
+  using Recording = decltype(std::declval<const Store&>().record(std::declval<const Opening&>()));
+
+  // Returns the order of the first complete reading, which another process may be keeping; else the one that is given.
+  Opening order(const Opening& otherwise) const {
+    const std::lock_guard lock(mutex_);
+    return first_ ? *first_ : otherwise;
+  }
+  void complete(const Opening& opening) const {
+    const std::lock_guard lock(mutex_);
+    if (!first_) first_ = opening;
+  }
+
+  class CacheCursor final : public Cursor<C> {
+   public:
+    CacheCursor(const CacheStage& stage, const Opening& opening) : stage_(stage), opening_(opening) {
+      find();
+      if (!kept_) restart(stage.order(opening));
+    }
+    void save(Writer& to) const override {
+      to.put(next_).put(has_ended_);
+      save_with_lap(opening_, to);
+    }
+    // Reads the rows before the position again, unless they are kept in its order.
+    void seek(Reader& from) override {
+      const auto position = from.get<std::uint64_t>();
+      const auto has_ended = from.get<bool>();
+      const Opening opening = load_with_lap(opening_, from);
+      find();
+      if (!kept_ || !are_equal(kept_->opening(), opening)) {
+        restart(opening);
+        check_position(this->skip(position) == position);
+        // The stage behind may not ask again for the end, which completes the reading.
+        if (has_ended) check_position(this->skip(1) == 0);
+      } else {
+        check_position(position <= kept_->size());
+        next_ = position;
+        has_ended_ = has_ended;
+      }
+    }
+
+   private:
+    std::size_t skip_rows(std::size_t rows) override {
+      if (!kept_) return Cursor<C>::skip_rows(rows);
+      const std::size_t skipped = std::min<std::uint64_t>(rows, kept_->size() - next_);
+      next_ += skipped;
+      return skipped;
+    }
+    void find() {
+      kept_ = stage_.store_.find(opening_);
+      if (kept_) opening_ = kept_->opening();
+    }
+    void restart(const Opening& opening) {
+      opening_ = opening;
+      kept_.reset();
+      recording_.reset();
+      upstream_ = stage_.upstream().open(opening);
+      next_ = 0;
+      has_ended_ = false;
+    }
+    void read_rows(C& out, std::size_t max_rows) override {
+      const std::size_t found = kept_ ? kept_->append(out, next_, max_rows) : read_upstream(out, max_rows);
+      next_ += found;
+      has_ended_ = found == 0;
+    }
+    std::size_t read_upstream(C& out, std::size_t max_rows) try {
+      if (has_ended_) return 0;
+      if (next_ == 0) recording_ = stage_.store_.record(opening_);
+      const std::size_t before = rows_of(out);
+      const std::size_t found = upstream_->read(out, max_rows);
+      if (found > 0 && recording_) recording_->add(out, before, found);
+      // A loop over a known number of rows may stop at the last one, without a look for the end.
+      if (found > 0 && static_cast<std::int64_t>(next_ + found) != stage_.length()) return found;
+      stage_.complete(opening_);
+      if (recording_) recording_->keep();
+      recording_.reset();
+      return found;
+    } catch (...) {
+      recording_.reset();  // It would lack rows.
+      throw;
+    }
+
+    const CacheStage& stage_;
+    Opening opening_;  // Holds the order of the rows that this cursor reads.
+    Kept kept_;
+    Recording recording_;
+    std::unique_ptr<Cursor<C>> upstream_;
+    std::uint64_t next_ = 0;
+    bool has_ended_ = false;  // True if the end has been read.
+  };
+
+  std::string name() const override { return store_.name(); }
+  SharedStage<C> on(SharedStage<C> upstream) const override {
+    return store_.template stage_on<CacheStage>(std::move(upstream));
+  }
+
+  Store store_;
+  mutable std::mutex mutex_;
+  mutable std::optional<Opening> first_;
+};
+
+// Keeps rows in memory.
+template <class C>
+class MemoryStore {
+ public:
   // Holds rows, and the opening in whose order they are.
   struct Reading {
     Opening opening;
     C rows;
   };
-
-  // Returns the kept rows; null before a reading is complete.
-  std::shared_ptr<const Reading> kept() const {
-    const std::lock_guard lock(mutex_);
-    return kept_;
-  }
-  void keep(std::shared_ptr<const Reading> reading) const {
-    const std::lock_guard lock(mutex_);
-    if (!kept_) kept_ = std::move(reading);
-  }
-
-  class CacheCursor final : public Cursor<C> {
+  class Kept {
    public:
-    CacheCursor(const CacheStage& stage, const Opening& opening) : stage_(stage), kept_(stage.kept()) {
-      if (!kept_) restart(opening);
-    }
-    void save(Writer& to) const override {
-      const Opening& opening = kept_ ? kept_->opening : reading_->opening;
-      to.put(static_cast<std::uint64_t>(next_)).put(opening.epoch);
-      data::save(opening, to);
-    }
-    // Reads the rows before the position again, unless they are kept in its order.
-    void seek(Reader& from) override {
-      const auto position = from.get<std::uint64_t>();
-      const auto epoch = from.get<std::uint64_t>();
-      Opening opening = load(kept_ ? kept_->opening : reading_->opening, from);
-      opening.epoch = epoch;
-      kept_ = stage_.kept();
-      if (kept_ && bytes_of(kept_->opening) != bytes_of(opening)) kept_ = nullptr;
-      if (!kept_) {
-        restart(opening);
-        return check_position(this->skip(position) == position);
-      }
-      check_position(position <= rows_of(kept_->rows));
-      next_ = position;
+    explicit Kept(std::shared_ptr<const Reading> reading) : reading_(std::move(reading)) {}
+    const Opening& opening() const { return reading_->opening; }
+    std::uint64_t size() const { return rows_of(reading_->rows); }
+    std::size_t append(C& out, std::uint64_t first, std::size_t max_rows) const {
+      const std::size_t number = std::min<std::uint64_t>(max_rows, size() - first);
+      append_rows(out, reading_->rows, first, number);
+      return number;
     }
 
    private:
-    static Bytes bytes_of(const Opening& opening) {
-      Writer writer;
-      writer.put(opening.epoch);
-      data::save(opening, writer);
-      return writer.take();
-    }
-    void restart(const Opening& opening) {
-      upstream_ = stage_.upstream().open(opening);
-      reading_ = std::make_shared<Reading>();
+    std::shared_ptr<const Reading> reading_;
+  };
+  class Recording {
+   public:
+    Recording(const MemoryStore& store, const Opening& opening) : store_(store), reading_(std::make_shared<Reading>()) {
       reading_->opening = opening;
-      next_ = 0;
     }
-    void read_rows(C& out, std::size_t max_rows) override {
-      if (kept_) {
-        const std::size_t number = std::min(max_rows, rows_of(kept_->rows) - next_);
-        append_rows(out, kept_->rows, next_, number);
-        next_ += number;
-        return;
-      }
-      const std::size_t before = rows_of(reading_->rows);
-      const std::size_t found = upstream_->read(reading_->rows, max_rows);
-      append_rows(out, reading_->rows, before, found);
-      next_ += found;
-      // A loop over a known number of rows may stop at the last one, without a look for the end.
-      if (found > 0 && static_cast<std::int64_t>(next_) != stage_.length()) return;
-      kept_ = reading_;
-      stage_.keep(reading_);
+    void add(const C& rows, std::size_t first, std::size_t number) { append_rows(reading_->rows, rows, first, number); }
+    void keep() {
+      const std::lock_guard lock(store_.mutex_);
+      if (!store_.kept_) store_.kept_ = std::move(reading_);
     }
 
-    const CacheStage& stage_;
-    std::unique_ptr<Cursor<C>> upstream_;
-    std::shared_ptr<const Reading> kept_;
-    std::shared_ptr<Reading> reading_;  // Is null if the rows were kept before.
-    std::size_t next_ = 0;
+   private:
+    const MemoryStore& store_;
+    std::shared_ptr<Reading> reading_;
   };
 
-  std::string name() const override { return "cache"; }
-  SharedStage<C> on(SharedStage<C> upstream) const override {
-    return std::make_shared<CacheStage>(std::move(upstream));
+  explicit MemoryStore(const Stage<C>& /*upstream*/) {}
+  std::string name() const { return "cache"; }
+  template <class S>
+  std::shared_ptr<S> stage_on(SharedStage<C> upstream) const {
+    return std::make_shared<S>(std::move(upstream));
+  }
+  std::optional<Kept> find(const Opening& /*like*/) const {
+    const std::lock_guard lock(mutex_);
+    return kept_ ? std::optional<Kept>(kept_) : std::nullopt;
+  }
+  std::unique_ptr<Recording> record(const Opening& opening) const {
+    return find(opening) ? nullptr : std::make_unique<Recording>(*this, opening);
   }
 
+ private:
   mutable std::mutex mutex_;
   mutable std::shared_ptr<const Reading> kept_;
 };
+
+template <class C>
+using MemoryCacheStage = CacheStage<C, MemoryStore<C>>;
 
 }  // namespace lockstep::data

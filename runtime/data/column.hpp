@@ -80,36 +80,45 @@ class Column {
     clear();
   }
 
-  // Append the rows to a message, and read them back.
+  // Append the rows to a message, and read them back. Rows of equal shapes have one in the message.
   void save(Writer& to) const {
-    to.put(data_type_of<T>).put(static_cast<std::uint64_t>(rows_));
-    for (std::size_t i = 0; i < rows_; ++i) {
-      const std::vector<std::int64_t>& lengths = shape(i).lengths();
-      to.put(std::as_bytes(std::span(lengths))).put(std::as_bytes(std::span(row(i), shape(i).count())));
-    }
+    to.put(data_type_of<T>).put(static_cast<std::uint64_t>(rows_)).put(has_equal_shapes());
+    const std::size_t shapes = has_equal_shapes() ? std::min<std::size_t>(1, rows_) : rows_;
+    for (std::size_t i = 0; i < shapes; ++i) to.put(std::as_bytes(std::span(shape(i).lengths())));
+    to.put(std::as_bytes(std::span(memory_.get(), size_)));
   }
   void load(Reader& from) {
     clear();
-    const auto refuse = [](const std::string& what) { throw Error(Code::bad_message, what); };
-    if (from.get<DataType>() != data_type_of<T>) refuse("a position with rows of another type");
+    if (from.get<DataType>() != data_type_of<T>) refuse("rows of another type");
     const auto rows = from.get<std::uint64_t>();
-    for (std::uint64_t i = 0; i < rows; ++i) {
-      const Bytes lengths = from.get_bytes();
-      const Bytes elements = from.get_bytes();
-      if (lengths.size() % sizeof(std::int64_t) != 0) refuse("a position with half a length");
-      std::vector<std::int64_t> all(lengths.size() / sizeof(std::int64_t));
-      if (!all.empty()) std::memcpy(all.data(), lengths.data(), all.size() * sizeof(std::int64_t));
-      const TensorShape shape(std::move(all));
-      if (elements.size() != shape.count() * sizeof(T))
-        refuse(text(elements.size(), " bytes for a row of shape ", shape.to_string()));
-      if (std::is_same_v<T, bool> && std::ranges::any_of(elements, [](std::byte each) { return each > std::byte{1}; }))
-        refuse("a position with a bool that is neither true nor false");
-      T* const to = append(shape, 1);
-      if (!elements.empty()) std::memcpy(to, elements.data(), elements.size());
+    const bool has_one_shape = from.get<bool>();
+    std::vector<TensorShape> shapes;
+    for (std::uint64_t i = 0; i < (has_one_shape ? std::min<std::uint64_t>(1, rows) : rows); ++i)
+      shapes.push_back(load_shape(from));
+    const Bytes elements = from.get_bytes();
+    if (std::is_same_v<T, bool> && std::ranges::any_of(elements, [](std::byte each) { return each > std::byte{1}; }))
+      refuse("a bool that is neither true nor false");
+    std::size_t used = 0;
+    for (const TensorShape& each : shapes) {
+      const std::size_t size = each.count() * sizeof(T);
+      const std::uint64_t number = has_one_shape ? rows : 1;
+      if (size > 0 && (elements.size() - used) / size < number) refuse("too few elements for their shape");
+      T* const to = append(each, number);
+      if (size > 0) std::memcpy(to, elements.data() + used, number * size);
+      used += number * size;
     }
+    if (used != elements.size()) refuse("too many elements for their shape");
   }
 
  private:
+  [[noreturn]] static void refuse(const char* what) { throw Error(Code::bad_message, text("saved rows have ", what)); }
+  static TensorShape load_shape(Reader& from) {
+    const Bytes lengths = from.get_bytes();
+    if (lengths.size() % sizeof(std::int64_t) != 0) refuse("half a length");
+    std::vector<std::int64_t> all(lengths.size() / sizeof(std::int64_t));
+    if (!all.empty()) std::memcpy(all.data(), lengths.data(), all.size() * sizeof(std::int64_t));
+    return TensorShape(std::move(all));
+  }
   std::size_t begin_of(std::size_t row) const {
     if (shapes_.empty()) return row * shape_.count();
     return row < begins_.size() ? begins_[row] : size_;

@@ -17,6 +17,8 @@
 
 #include "runtime/data/batch.hpp"
 #include "runtime/data/cache.hpp"
+#include "runtime/data/file_cache.hpp"
+#include "runtime/data/parallel_map.hpp"
 #include "runtime/data/prefetch.hpp"
 #include "runtime/data/sequences.hpp"
 #include "runtime/data/shuffle.hpp"
@@ -166,6 +168,18 @@ class Dataset {
     using R = std::remove_cvref_t<decltype(data::call_with(function, std::declval<const E&>()))>;
     return Dataset<R>(std::make_shared<data::MapStage<E, R, F>>(stage_, std::move(function)));
   }
+  // Calls the function in several threads at once, and keeps the order. It must be callable while it is const.
+  template <class F>
+  auto map(F function, data::MapOptions options) const {
+    static_assert(data::takes_element<const F, E> || data::takes_parts<const F, E>,
+                  "lockstep: several threads call the function of map(function, {.calls = ...}) at once, so it must be "
+                  "callable while it is const: no mutable lambda");
+    using R = std::remove_cvref_t<decltype(data::call_with(std::as_const(function), std::declval<const E&>()))>;
+    require(options.calls > 0 || options.calls == data::automatic, text("map with ", options.calls, " calls at once"),
+            "give 1 or more, or data::automatic");
+    if (options.calls == 1) return map(std::move(function));
+    return Dataset<R>(std::make_shared<data::ParallelMapStage<E, R, F>>(stage_, std::move(function), options));
+  }
   // Returns the elements for which function(element) is true.
   template <class F>
   Dataset filter(F function) const {
@@ -236,7 +250,12 @@ class Dataset {
   Dataset<std::tuple<std::int64_t, E>> enumerate(std::int64_t start = 0) const;
 
   // Returns the elements, which the first complete loop keeps in memory for all others.
-  Dataset cache() const { return Dataset(std::make_shared<data::CacheStage<Columns>>(stage_)); }
+  Dataset cache() const { return Dataset(std::make_shared<data::MemoryCacheStage<Columns>>(stage_)); }
+  // Returns the elements, which the first complete loop writes into a file for all others, also of other processes.
+  Dataset cache(std::string path) const {
+    require(!path.empty(), "cache(\"\")", "give the path of a file, or call cache()");
+    return Dataset(std::make_shared<data::FileCacheStage<Columns>>(stage_, std::move(path), data::types_of<E>()));
+  }
   // Returns the elements, of which a thread reads up to `size` ahead of the loop.
   Dataset prefetch(std::int64_t size) const {
     require(size > 0, text("prefetch(", size, ')'), "give 1 or more");

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "runtime/data/processors.hpp"
 #include "runtime/data/stages.hpp"
 
 namespace lockstep::data {
@@ -84,7 +85,9 @@ class PrefetchStage final : public FollowingStage<C, C> {
     }
     // Is the job of the thread. It ends with the upstream, with an exception, or if the cursor stops it.
     void read_ahead() {
+      HelperPlacement placement;
       for (bool is_last = false; !is_last;) {
+        placement.update();
         Item item = empty_item();
         try {
           item.is_end = upstream_->read(item.row, 1) == 0;

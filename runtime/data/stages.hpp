@@ -90,6 +90,7 @@ class FollowingCursor : public Cursor<Out> {
 
  protected:
   Cursor<In>& upstream() { return *upstream_; }
+  const Cursor<In>& upstream() const { return *upstream_; }
 
  private:
   std::unique_ptr<Cursor<In>> upstream_;
@@ -118,6 +119,42 @@ class OptionsStage final : public FollowingStage<C, C> {
   DatasetOptions options_;
 };
 
+// Appends the results of a function for rows of E. Leaves those before an exception in `out`.
+template <class E, class R, class F, class In, class C>
+void append_results(F& function, const In& rows, std::size_t first, std::size_t number, C& out) {
+  if constexpr (Number<E> && Number<R>) {
+    const std::size_t before = rows_of(out);
+    const E* const from = std::get<0>(rows).row(first);
+    R* const to = std::get<0>(out).append(TensorShape(), number);
+    std::size_t done = 0;
+    try {
+      for (; done < number; ++done) to[done] = static_cast<R>(function(from[done]));
+    } catch (...) {
+      truncate(out, before + done);
+      throw;
+    }
+  } else {
+    E element{};
+    for (std::size_t i = first; i < first + number; ++i) {
+      read_element(rows, i, element);
+      append_element(out, R(call_with(function, element)));
+    }
+  }
+}
+
+// The position of a map is one of the stage above, and the number of rows behind it whose results have been read.
+inline constexpr std::uint64_t max_rows_behind = 1024;
+inline void save_behind(std::uint64_t rows, const Bytes& position, Writer& to) {
+  to.put(rows).put(std::span<const std::byte>(position));
+}
+template <class C>
+void seek_behind(Cursor<C>& upstream, Reader& from) {
+  const auto rows = from.get<std::uint64_t>();
+  check_position(rows <= max_rows_behind);
+  seek_to(upstream, from.get_bytes());
+  check_position(upstream.skip(rows) == rows);
+}
+
 // Calls a function with each element.
 template <class E, class R, class F>
 class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
@@ -127,58 +164,39 @@ class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
   MapStage(SharedStage<In> upstream, F function)
       : FollowingStage<In, C>(std::move(upstream)), function_(std::move(function)) {}
   std::unique_ptr<Cursor<C>> open(const Opening& opening) const override {
-    return std::make_unique<MapCursor>(*this, this->upstream().open(opening));
+    return std::make_unique<MapCursor>(function_, this->upstream().open(opening));
   }
   std::int64_t length() const override { return this->upstream().length(); }
   bool is_indexed() const override { return this->upstream().is_indexed(); }
   void gather(std::span<const std::int64_t> numbers, C& out) const override {
     In rows;
     this->upstream().gather(numbers, rows);
-    append_results(rows, out);
+    append_results<E, R>(function_, rows, 0, rows_of(rows), out);
   }
 
  private:
   class MapCursor final : public FollowingCursor<In, C> {
    public:
-    MapCursor(const MapStage& stage, std::unique_ptr<Cursor<In>> upstream)
-        : FollowingCursor<In, C>(std::move(upstream)), stage_(stage) {}
+    MapCursor(F& function, std::unique_ptr<Cursor<In>> upstream)
+        : FollowingCursor<In, C>(std::move(upstream)), function_(function) {}
+    void save(Writer& to) const override { save_behind(0, position_of(this->upstream()), to); }
+    void seek(Reader& from) override { seek_behind(this->upstream(), from); }
 
    private:
     void read_rows(C& out, std::size_t max_rows) override {
       clear(rows_);
       this->upstream().read(rows_, max_rows);
-      stage_.append_results(rows_, out);
+      append_results<E, R>(function_, rows_, 0, rows_of(rows_), out);
     }
     std::size_t skip_rows(std::size_t rows) override { return this->upstream().skip(rows); }
 
-    const MapStage& stage_;
+    F& function_;
     In rows_;
   };
 
   std::string name() const override { return "map"; }
   SharedStage<C> on(SharedStage<In> upstream) const override {
     return std::make_shared<MapStage>(std::move(upstream), copy_of(function_));
-  }
-  // Leaves the results before an exception in `out`.
-  void append_results(const In& rows, C& out) const {
-    if constexpr (Number<E> && Number<R>) {
-      const std::size_t before = rows_of(out);
-      const E* const from = std::get<0>(rows).row(0);
-      R* const to = std::get<0>(out).append(TensorShape(), rows_of(rows));
-      std::size_t done = 0;
-      try {
-        for (; done < rows_of(rows); ++done) to[done] = static_cast<R>(function_(from[done]));
-      } catch (...) {
-        truncate(out, before + done);
-        throw;
-      }
-    } else {
-      E element{};
-      for (std::size_t i = 0; i < rows_of(rows); ++i) {
-        read_element(rows, i, element);
-        append_element(out, R(call_with(function_, element)));
-      }
-    }
   }
 
   mutable F function_;  // A lambda may be mutable; several threads must not read such a pipeline at once.

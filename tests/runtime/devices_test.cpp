@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include "runtime/data/dataset.hpp"
 #include "runtime/extended.hpp"
 #include "tests/runtime/quick.hpp"
 #include "tests/support/lacks.hpp"
@@ -134,6 +135,24 @@ TEST(Devices, OfOtherStrategiesAreNamed) {
                 Code::usage)
                 .find("no duplicates"),
             std::string::npos);
+}
+
+TEST(Seats, AreLeftByThreadsThatPrepareData) {
+  const std::vector<int> whole = bound_to();
+  const std::size_t free = data::free_processors();
+  MirroredStrategy one({"cpu:0"}, quick());
+  const std::vector<int> replica = one.run([] { return bound_to(); })[0];
+  if (replica == whole) GTEST_SKIP() << test::lacks("needs two cores");
+  EXPECT_EQ(data::free_processors(), free - 1);
+  std::vector<int> helper;
+  {
+    auto elements = data::range(9).map([&](std::int64_t x) { return helper = bound_to(), x; }).prefetch(9).open();
+    while (elements.next()) continue;
+  }
+  std::vector<int> both;
+  std::ranges::set_union(replica, helper, std::back_inserter(both));
+  EXPECT_EQ(both, whole);
+  EXPECT_EQ(both.size(), replica.size() + helper.size()) << "they share none";
 }
 
 TEST(Seats, AreKeptWhileReplicasWorkAndTheCallerIsFreeAgain) {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts processors, and moves threads.
+#include "runtime/data/processors.hpp"
+
+#include <sched.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "topology/base/cgroup.hpp"
+
+namespace lockstep::data {
+namespace {
+
+// Is added to the nice value of a helper on a replica's processor. The kernel then gives it a quarter of the time, so
+// that a replica that waits for data by spinning cannot starve it. A guess; training with a slow pipeline would tell.
+constexpr int lower_priority = 5;
+
+// Returns the processors of this thread.
+std::set<int> bound_to() {
+  cpu_set_t set;
+  std::set<int> cpus;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.insert(cpu);
+  }
+  return cpus;
+}
+
+void bind_to(const std::set<int>& cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &set);
+  if (!cpus.empty()) ::sched_setaffinity(0, sizeof set, &set);
+}
+
+// Holds the processors of helpers.
+struct Room {
+  std::set<int> cpus;
+  std::size_t free = 0;
+  bool gives_way = false;  // True if replicas have these processors, too.
+};
+
+// Knows the strategies of this process, and its processors. Those are the ones of the first thread that asks: a
+// strategy asks before it binds a thread.
+class Registry {
+ public:
+  // Is never destroyed, since helpers may run while exit() destroys statics.
+  static Registry& of_process() {
+    static Registry& registry = *new Registry();
+    return registry;
+  }
+  void add(const ReplicaProcessors* strategy) {
+    change([&] { strategies_.insert(strategy); });
+  }
+  void remove(const ReplicaProcessors* strategy) {
+    change([&] { strategies_.erase(strategy); });
+  }
+  Room room() const {
+    const std::lock_guard lock(mutex_);
+    return measured();
+  }
+  std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+  std::size_t free() const { return free_.load(std::memory_order_relaxed); }
+
+ private:
+  Registry() : all_(bound_to()), quota_(cpu_quota()) { free_ = measured().free; }
+  template <class F>
+  void change(F&& function) {
+    const std::lock_guard lock(mutex_);
+    function();
+    free_.store(measured().free, std::memory_order_relaxed);
+    changes_.fetch_add(1, std::memory_order_release);
+  }
+  Room measured() const {
+    Room room{.cpus = all_};
+    std::size_t replicas = 0;
+    for (const ReplicaProcessors* const strategy : strategies_) {
+      replicas += strategy->threads().size();
+      for (const std::vector<int>& thread : strategy->threads()) {
+        for (const int cpu : thread) room.cpus.erase(cpu);
+      }
+    }
+    const bool has_own = !room.cpus.empty();
+    if (!has_own) room.cpus = all_;
+    std::size_t limit = all_.size();
+    if (quota_) limit = std::min(limit, static_cast<std::size_t>(std::max(1.0, *quota_)));
+    room.free = std::min(room.cpus.size(), limit - std::min(limit, replicas));
+    room.gives_way = !has_own || room.free == 0;
+    return room;
+  }
+
+  const std::set<int> all_;
+  const std::optional<double> quota_;
+  mutable std::mutex mutex_;
+  std::set<const ReplicaProcessors*> strategies_;
+  std::atomic<std::size_t> free_{0};
+  std::atomic<std::uint64_t> changes_{0};
+};
+
+}  // namespace
+
+ReplicaProcessors::ReplicaProcessors(std::vector<std::vector<int>> threads) : threads_(std::move(threads)) {
+  Registry::of_process().add(this);
+}
+ReplicaProcessors::~ReplicaProcessors() { Registry::of_process().remove(this); }
+
+std::size_t free_processors() { return Registry::of_process().free(); }
+
+void HelperPlacement::update() {
+  const Registry& registry = Registry::of_process();
+  const std::uint64_t changes = registry.changes();
+  if (changes == seen_) return;
+  seen_ = changes;
+  const Room room = registry.room();
+  bind_to(room.cpus);
+  if (room.gives_way == is_lowered_) return;
+  is_lowered_ = room.gives_way;
+  if (is_lowered_) first_priority_ = ::getpriority(PRIO_PROCESS, 0);
+  // Linux has a nice value for each thread. A batch thread does not interrupt another one when it wakes up.
+  const sched_param none{};
+  ::sched_setscheduler(0, is_lowered_ ? SCHED_BATCH : SCHED_OTHER, &none);
+  ::setpriority(PRIO_PROCESS, 0, std::min(19, first_priority_ + (is_lowered_ ? lower_priority : 0)));
+}
+
+}  // namespace lockstep::data
