@@ -167,7 +167,8 @@ int prefetch_of(Strategy& strategy, const InputOptions& options) {
 void InputDivision::refuse_without_input() const {
   throw Error(Code::usage,
               text(name_of(sharding_), " sharding of ", pipeline_.text,
-                   sharding_ == Sharding::file ? ", whose elements are not all from files" : ", which has no shard(data::shard_hint)"),
+                   sharding_ == Sharding::file ? ", whose elements are not all from files"
+                                               : ", which has no shard(data::shard_hint)"),
               "use DATA sharding");
 }
 

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/data/processors.hpp"
+
 namespace lockstep::data {
 
 // Keeps up to `size` items ready. One thread at a time may use it. Item has a default constructor.
@@ -74,6 +76,7 @@ class ReadAhead {
   }
   // Is the job of the thread.
   void run() {
+    HelperPlacement placement;
     std::unique_lock lock(mutex_);
     while (!is_at_end_) {
       has_space_.wait(lock, [&] { return items_.size() < size_ || is_paused_; });
@@ -84,6 +87,7 @@ class ReadAhead {
         unused_.pop_back();
       }
       lock.unlock();
+      placement.update();
       const bool is_last = !produce_(item);
       lock.lock();
       items_.push_back(std::move(item));

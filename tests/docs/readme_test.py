@@ -93,6 +93,9 @@ class Documents(unittest.TestCase):
         expected = re.search(r"`build/examples/digits` .* prints\n\n```\n(.*?)```", read("docs/data.md"), re.S).group(1)
         said = {cases.run([given.mpirun, "-n", ranks, "--oversubscribe", "--timeout", "240", program, threads], LOCKSTEP_LOG="warn")
                 for ranks, threads in (("1", "1"), ("1", "3"), ("2", "2"))}
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(cases.run([program, "write", folder]), (0, "", ""))
+            said.add(cases.run([given.mpirun, "-n", "2", "--oversubscribe", "--timeout", "240", program, "1", folder], LOCKSTEP_LOG="warn"))
         self.assertEqual(said, {(0, expected, "")})
 
     def test_the_solver_takes_the_same_steps_on_any_number_of_ranks(self):

@@ -11,6 +11,18 @@ TensorShape shape_of_row(const FileArray& array) {
   return TensorShape(std::vector(array.lengths.begin() + 1, array.lengths.end()));
 }
 
+// Copies words, which may lie at any address.
+template <class Word, class F>
+void copy_each(std::span<const std::byte> from, void* to, const F& changed) {
+  auto* out = static_cast<std::byte*>(to);
+  for (std::size_t i = 0; i + sizeof(Word) <= from.size(); i += sizeof(Word)) {
+    Word word{};
+    std::memcpy(&word, from.data() + i, sizeof word);
+    word = changed(word);
+    std::memcpy(out + i, &word, sizeof word);
+  }
+}
+
 }  // namespace
 
 std::optional<std::size_t> bytes_of_array(DataType type, std::span<const std::int64_t> lengths, std::uint64_t most) {
@@ -56,10 +68,11 @@ void require_like(const FileArray& array, const FileArray& first) {
 }
 
 void copy_swapped(std::span<const std::byte> from, std::size_t size, void* to) {
-  auto* out = static_cast<std::byte*>(to);
-  for (std::size_t i = 0; i < from.size(); i += size) {
-    for (std::size_t j = 0; j < size; ++j) out[i + j] = from[i + size - 1 - j];
-  }
+  if (from.empty()) return;
+  if (size == 1) std::memcpy(to, from.data(), from.size());
+  if (size == 2) copy_each<std::uint16_t>(from, to, [](std::uint16_t x) { return __builtin_bswap16(x); });
+  if (size == 4) copy_each<std::uint32_t>(from, to, [](std::uint32_t x) { return __builtin_bswap32(x); });
+  if (size == 8) copy_each<std::uint64_t>(from, to, [](std::uint64_t x) { return __builtin_bswap64(x); });
 }
 
 ArrayFiles::ArrayFiles(const std::vector<std::string>& paths, const std::vector<RowType>& types, const Read& read) {

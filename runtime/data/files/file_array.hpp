@@ -38,7 +38,7 @@ void require_as_many_rows(const FileArray& array, const FileArray& first);
 // Throws Error unless an array in another file has rows of the same shape.
 void require_like(const FileArray& array, const FileArray& first);
 
-// Copies bytes, and changes their order in elements of `size` bytes.
+// Copies bytes, and changes their order in elements of 1, 2, 4 or 8 bytes.
 void copy_swapped(std::span<const std::byte> from, std::size_t size, void* to);
 
 // Copies elements of an array.
