@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -38,8 +39,8 @@ class InputPlan {
   InputPlan(const InputPlan&) = delete;
   InputPlan& operator=(const InputPlan&) = delete;
   virtual ~InputPlan() = default;
-  // Returns the steps of a new loop. All processes call it.
-  virtual std::unique_ptr<StepSource<C>> open() const = 0;
+  // Begins a new loop. All processes call it.
+  virtual StartedLoop<C> start() const = 0;
   virtual LoopDescription description() const = 0;
   // Returns the data set that has the elements of this process.
   virtual const Dataset<E>& dataset() const = 0;
@@ -59,13 +60,22 @@ class DividedInput final : public InputPlan<E> {
                    .files = dataset_.stage()->file_count(),
                    .sharding = dataset_.stage()->sharding()},
                   options),
-        part_(division_.part_of(dataset_.stage())),
-        prefetch_(prefetch_of(strategy, options)) {}
-  std::unique_ptr<StepSource<C>> open() const override {
+        prefetch_(prefetch_of(strategy, options)) {
+    try {
+      part_ = division_.part_of(dataset_.stage());
+    } catch (const Error& error) {
+      if (error.code() == Code::usage) throw;  // All processes throw it.
+      failure_ = std::current_exception();
+    }
+  }
+  StartedLoop<C> start() const override {
+    const LoopDescription mine = description();
+    require_equal_pipelines(strategy_, mine.identity);
     const data::Opening opening = share_opening(strategy_, data::opening_of(*dataset_.stage()));
-    if (division_.has_one_sequence()) return std::make_unique<SharedSequence<E>>(part_, opening, division_.pieces());
-    return std::make_unique<OwnRows<E>>(part_, opening, division_.circle(), division_.first_in_circle(),
-                                        static_cast<std::size_t>(strategy_.num_local_replicas()));
+    return start_loop<C>(strategy_, mine, [&] {
+      if (failure_) std::rethrow_exception(failure_);
+      return open(opening);
+    });
   }
   const Dataset<E>& dataset() const override { return dataset_; }
   LoopDescription description() const override {
@@ -75,10 +85,17 @@ class DividedInput final : public InputPlan<E> {
   }
 
  private:
+  std::unique_ptr<StepSource<C>> open(const data::Opening& opening) const {
+    if (division_.has_one_sequence()) return std::make_unique<SharedSequence<E>>(part_, opening, division_.pieces());
+    return std::make_unique<OwnRows<E>>(part_, opening, division_.circle(), division_.first_in_circle(),
+                                        static_cast<std::size_t>(strategy_.num_local_replicas()));
+  }
+
   Strategy& strategy_;
   Dataset<E> dataset_;
   InputDivision division_;
-  data::SharedStage<C> part_;  // Has this process's part of the input.
+  data::SharedStage<C> part_;   // Has this process's part of the input.
+  std::exception_ptr failure_;  // Is the exception of a part that this process cannot open.
   int prefetch_;
 };
 
@@ -87,15 +104,26 @@ template <class E>
 class OwnInput final : public InputPlan<E> {
  public:
   using typename InputPlan<E>::C;
-  OwnInput(Strategy& strategy, std::vector<Dataset<E>> datasets, const InputOptions& options)
-      : replicas_(static_cast<std::size_t>(strategy.num_local_replicas())),
+  // `failure` is the exception of the function; null without one.
+  OwnInput(Strategy& strategy, std::vector<Dataset<E>> datasets, std::exception_ptr failure,
+           const InputOptions& options)
+      : strategy_(strategy),
         datasets_(std::move(datasets)),
+        failure_(std::move(failure)),
         is_per_replica_(options.replication == ReplicationMode::per_replica),
         prefetch_(prefetch_of(strategy, options)) {}
-  std::unique_ptr<StepSource<C>> open() const override {
-    return std::make_unique<OwnElements<E>>(datasets_, replicas_);
+  StartedLoop<C> start() const override {
+    const LoopDescription mine = description();
+    require_equal_pipelines(strategy_, mine.identity);
+    return start_loop<C>(strategy_, mine, [&] {
+      if (failure_) std::rethrow_exception(failure_);
+      return std::make_unique<OwnElements<E>>(datasets_, static_cast<std::size_t>(strategy_.num_local_replicas()));
+    });
   }
-  const Dataset<E>& dataset() const override { return datasets_.front(); }
+  const Dataset<E>& dataset() const override {
+    if (failure_) std::rethrow_exception(failure_);
+    return datasets_.front();
+  }
   LoopDescription description() const override {
     return {.identity = is_per_replica_ ? "distribute_from() for each replica" : "distribute_from()",
             .has_one_sequence = false,
@@ -103,8 +131,9 @@ class OwnInput final : public InputPlan<E> {
   }
 
  private:
-  std::size_t replicas_;
+  Strategy& strategy_;
   std::vector<Dataset<E>> datasets_;
+  std::exception_ptr failure_;
   bool is_per_replica_;
   int prefetch_;
 };
@@ -146,7 +175,7 @@ class DistributedIterator {
 
   // All processes call it.
   DistributedIterator(Strategy& strategy, const detail::InputPlan<E>& plan)
-      : loop_(std::make_unique<detail::InputLoop<data::Columns<E>>>(strategy, plan.open(), plan.description())) {}
+      : loop_(std::make_unique<detail::InputLoop<data::Columns<E>>>(strategy, plan.start(), plan.description())) {}
 
   // Returns the pieces of the next step; nothing at the end, which all processes reach at once. A replica's piece may
   // have no rows. If the input of one process fails, its exception ends the loops of all.
@@ -347,8 +376,15 @@ auto Strategy::distribute_from(F&& function, const InputOptions& options) {
   const InputContext context = detail::input_context_of(*this, options);
   const bool is_per_replica = options.replication == ReplicationMode::per_replica;
   std::vector<Dataset<E>> datasets;
-  for (int i = 0; i < (is_per_replica ? num_local_replicas() : 1); ++i) datasets.push_back(function(context));
-  return DistributedDataset<E>(*this, std::make_shared<detail::OwnInput<E>>(*this, std::move(datasets), options));
+  std::exception_ptr failure;
+  try {
+    for (int i = 0; i < (is_per_replica ? num_local_replicas() : 1); ++i) datasets.push_back(function(context));
+  } catch (...) {
+    if (context.num_input_pipelines == 1) throw;
+    failure = std::current_exception();  // The first loop throws it in all processes.
+  }
+  return DistributedDataset<E>(*this,
+                               std::make_shared<detail::OwnInput<E>>(*this, std::move(datasets), failure, options));
 }
 
 }  // namespace lockstep

@@ -73,8 +73,18 @@ void GradientReducer::lay_out(ReplicaReduction& reduction, const std::vector<int
   reduction.counts.all.resize(counts());
 }
 
-void GradientReducer::carry(TravellingCounts* counts) {
-  carried_ = counts;
+void GradientReducer::carry(TravellingCounts& counts) {
+  carried_ = &counts;
+  lay_out_again();
+}
+
+void GradientReducer::stop_carrying(const TravellingCounts& counts) {
+  if (carried_ != &counts) return;
+  carried_ = nullptr;
+  lay_out_again();
+}
+
+void GradientReducer::lay_out_again() {
   for (ReplicaReduction& each : reductions_) {
     each.frozen = false;
     lay_out(each, reversed());

@@ -72,9 +72,11 @@ class GradientReducer {
   const std::vector<std::vector<int>>& buckets(int local = 0) const { return reductions_.at(index(local)).buckets; }
   bool is_frozen(int local = 0) const { return reductions_.at(index(local)).frozen; }
 
-  // Lets counts travel with each step from now on, until it is called with null. All processes call it between two
-  // steps. The counts must outlive their use.
-  void carry(TravellingCounts* counts);
+  // Lets counts travel with each step from now on, instead of others before them. All processes call it between two
+  // steps. The counts must live until stop_carrying().
+  void carry(TravellingCounts& counts);
+  // Ends it, if the reducer still carries these counts.
+  void stop_carrying(const TravellingCounts& counts);
 
   class BackwardPass;
 
@@ -119,6 +121,7 @@ class GradientReducer {
   };
   static std::size_t index(int local) { return static_cast<std::size_t>(local); }
 
+  void lay_out_again();
   void lay_out(ReplicaReduction& reduction, const std::vector<int>& order) const;
   std::vector<int> reversed() const;
   std::string name_of(int which) const;

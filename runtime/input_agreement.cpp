@@ -30,25 +30,40 @@ std::string length_text(std::int64_t length) {
 
 }  // namespace
 
-std::int64_t agree_on_length(Strategy& strategy, const LoopPlan& plan) {
+void require_equal_pipelines(Strategy& strategy, const std::string& pipeline) {
   Communicator& channel = strategy.channel(Channel::input);
-  if (channel.size() == 1) return plan.length;
-  const auto identity = static_cast<std::int64_t>(hash(to_bytes(plan.pipeline)));
-  const auto all = numbers_of_all<2>(channel, {identity, plan.length});
-  std::int64_t longest = all[0][1];
+  if (channel.size() == 1) return;
+  const auto all = numbers_of_all<1>(channel, {static_cast<std::int64_t>(hash(to_bytes(pipeline)))});
+  const auto other = std::ranges::find_if(all, [&](const auto& each) { return each != all[0]; });
+  if (other == all.end()) return;
+  throw Error(Code::mismatch,
+              text("processes loop over different data sets: process 0 and process ", other - all.begin(),
+                   " differ; this one's is ", pipeline),
+              "let all processes distribute the same pipeline, with the same parameters and seeds");
+}
+
+std::int64_t agree_on_start(Strategy& strategy, const LoopStart& mine) {
+  Communicator& channel = strategy.channel(Channel::input);
+  if (channel.size() == 1 && mine.failure) std::rethrow_exception(mine.failure);
+  if (channel.size() == 1) return mine.length;
+  const auto all = numbers_of_all<3>(
+      channel, {mine.length, static_cast<std::int64_t>(mine.beginning), mine.failure != nullptr ? 1 : 0});
+  if (std::ranges::any_of(all, [](const auto& each) { return each[2] != 0; }))
+    fail_together(strategy, mine.failure, text("process ", channel.rank(), " begins a loop over ", mine.pipeline));
+  std::int64_t longest = mine.length;
   for (std::size_t process = 0; process < all.size(); ++process) {
-    const auto [pipeline, length] = all[process];
-    if (pipeline != all[0][0])
-      throw Error(Code::mismatch,
-                  text("processes loop over different data sets: process 0 and process ", process,
-                       " differ; this one's is ", plan.pipeline),
-                  "let all processes distribute the same pipeline, with the same parameters and seeds");
-    if (plan.has_one_sequence && length != all[0][1])
+    const auto [length, beginning, failed] = all[process];
+    if (mine.has_one_sequence && length != all[0][0])
       throw Error(
           Code::mismatch,
-          text("processes loop over data sets of different lengths: process 0 has ", length_text(all[0][1]),
-               " batches and process ", process, " has ", length_text(length), "; this one's is ", plan.pipeline),
+          text("processes loop over data sets of different lengths: process 0 has ", length_text(all[0][0]),
+               " batches and process ", process, " has ", length_text(length), "; this one's is ", mine.pipeline),
           "give all processes the same data, or use distribute_from()");
+    if (mine.has_one_sequence && beginning != all[0][1])
+      throw Error(
+          Code::mismatch,
+          text("process 0 and process ", process, " have caches with elements in different orders in ", mine.pipeline),
+          "let all processes fill the cache in loops over the distributed data set, from one file or none");
     if (longest == data::unknown_length || length == data::unknown_length)
       longest = data::unknown_length;
     else
@@ -85,8 +100,14 @@ void fail_for_all(Strategy& strategy, const std::exception_ptr& failure, const s
   throw Error(Code::internal, "a failure that no replica has reported");
 }
 
+void fail_together(Strategy& strategy, const std::exception_ptr& mine, const std::string& place) {
+  if (mine) fail_for_all(strategy, mine, place);
+  strategy.run([](ReplicaContext& replica) { static_cast<void>(replica.all_reduce(0, max)); });
+  throw Error(Code::internal, "a failure that no process has reported");
+}
+
 StepAgreement::~StepAgreement() {
-  if (reducer_ != nullptr) reducer_->carry(nullptr);
+  if (reducer_ != nullptr) reducer_->stop_carrying(*this);
   try {
     request_.wait();
   } catch (const Error&) {  // The loop has ended; the next call of the channel reports its failure.
@@ -94,8 +115,13 @@ StepAgreement::~StepAgreement() {
 }
 
 void StepAgreement::travel_with(GradientReducer& reducer) {
+  if (reducer_ != nullptr) reducer_->stop_carrying(*this);
+  if (request_.pending()) {
+    request_.wait();
+    has_travelled_ = true;
+  }
   reducer_ = &reducer;
-  reducer.carry(this);
+  reducer.carry(*this);
 }
 
 void StepAgreement::begin(const State& mine) {
@@ -124,12 +150,6 @@ void StepAgreement::give(std::span<std::int64_t> counts) {
 void StepAgreement::take(std::span<const std::int64_t> sums) {
   std::ranges::copy(sums, sums_.begin());
   has_travelled_ = is_begun_;
-}
-
-void StepAgreement::fail(const std::exception_ptr& mine, const std::string& place) {
-  if (mine) fail_for_all(strategy_, mine, place);
-  strategy_.run([](ReplicaContext& replica) { static_cast<void>(replica.all_reduce(0, max)); });
-  throw Error(Code::internal, "a failure that no process has reported");
 }
 
 }  // namespace lockstep::detail

@@ -17,23 +17,29 @@
 
 namespace lockstep::detail {
 
-// Describes what a process is about to read.
-struct LoopPlan {
-  std::string pipeline;          // Must be the same in all processes.
-  std::int64_t length = 0;       // Is the number of steps, data::infinite or data::unknown_length.
-  bool has_one_sequence = true;  // True if all processes read the same elements, so that lengths must be equal.
-};
-
-// Compares the plans of all processes, and returns the number of steps of the longest loop: data::unknown_length if one
-// is unknown. Throws Error mismatch on all for different pipelines.
-std::int64_t agree_on_length(Strategy& strategy, const LoopPlan& plan);
+// Compares the texts of the processes' pipelines. Throws Error mismatch on all if they differ.
+void require_equal_pipelines(Strategy& strategy, const std::string& pipeline);
 // Returns the opening of process 0.
 data::Opening share_opening(Strategy& strategy, const data::Opening& mine);
 // Returns the number of replicas of each process.
 std::vector<int> replicas_of_processes(Strategy& strategy);
 
+// Describes what a process is about to read.
+struct LoopStart {
+  std::string pipeline;                  // Is for errors.
+  std::int64_t length = 0;               // Is the number of steps, data::infinite or data::unknown_length.
+  std::uint64_t beginning = 0;           // Is the identity of the first position.
+  bool has_one_sequence = true;          // True if all processes read the same elements, so that these must be equal.
+  std::exception_ptr failure = nullptr;  // Is the exception if it cannot read.
+};
+// Returns the number of steps of the longest loop: data::unknown_length if one is unknown. Throws Error mismatch on all
+// processes for different sequences, and the failure of one process on all.
+std::int64_t agree_on_start(Strategy& strategy, const LoopStart& mine);
+
 // Throws a failure of this process's input on all processes. The others hear it at their next collective.
 [[noreturn]] void fail_for_all(Strategy& strategy, const std::exception_ptr& failure, const std::string& place);
+// Throws the failure of one process on all. All processes call it; `mine` is null in those that have none.
+[[noreturn]] void fail_together(Strategy& strategy, const std::exception_ptr& mine, const std::string& place);
 
 // Adds up the states of all processes before each step of a loop whose length is unknown. Each sum is on its way while
 // the step before runs.
@@ -48,7 +54,7 @@ class StepAgreement final : private TravellingCounts {
 
   explicit StepAgreement(Strategy& strategy) : strategy_(strategy) {}
   // Waits for the sum that is under way, if there is one.
-  ~StepAgreement();
+  ~StepAgreement() override;
   StepAgreement(const StepAgreement&) = delete;
   StepAgreement& operator=(const StepAgreement&) = delete;
 
@@ -58,8 +64,6 @@ class StepAgreement final : private TravellingCounts {
   void begin(const State& mine);
   // Waits for the other processes, and returns the sums.
   State finish();
-  // Throws the failure of one process on all. All processes call it; `mine` is null in those that have none.
-  [[noreturn]] void fail(const std::exception_ptr& mine, const std::string& place);
 
  private:
   std::size_t size() const override { return numbers; }

@@ -114,6 +114,7 @@ data::BatchPieces InputDivision::pieces() const {
                    division = division_](std::int64_t rows) {
     if (weights) return weighted_pieces(*weights, pieces, rows);
     std::vector<data::RowRange> all;
+    all.reserve(pieces.size());
     for (const int piece : pieces) all.push_back(data::rows_of_piece(rows, size, piece, replicas, division));
     return all;
   };
@@ -124,6 +125,7 @@ data::BatchPieces InputDivision::pieces() const {
 // all processes has the rows of one batch.
 std::vector<std::int64_t> InputDivision::circle() const {
   std::vector<std::int64_t> sizes;
+  sizes.reserve(static_cast<std::size_t>(replicas_));
   for (int piece = 0; piece < replicas_; ++piece)
     sizes.push_back(
         data::rows_of_piece(pipeline_.batch_size, pipeline_.batch_size, piece, replicas_, BatchDivision::even).count);

@@ -24,6 +24,28 @@ struct LoopDescription {
   int prefetch = 0;  // Is the number of steps that a thread reads ahead.
 };
 
+// Holds the source of a loop that all processes have begun.
+template <class C>
+struct StartedLoop {
+  std::unique_ptr<StepSource<C>> source;
+  std::int64_t length = 0;  // Counts the steps of the longest loop.
+};
+// Makes the source of a loop with the same one in all processes. If that fails in one process, it fails in all.
+template <class C, class Make>
+StartedLoop<C> start_loop(Strategy& strategy, const LoopDescription& description, Make&& make) {
+  StartedLoop<C> loop;
+  LoopStart mine{.pipeline = description.identity, .has_one_sequence = description.has_one_sequence};
+  try {
+    loop.source = make();
+    mine.length = loop.source->length();
+    mine.beginning = hash(loop.source->position());
+  } catch (...) {
+    mine.failure = std::current_exception();
+  }
+  loop.length = agree_on_start(strategy, mine);
+  return loop;
+}
+
 // Reads steps in order. One thread at a time may use it.
 template <class C>
 class StepReader {
@@ -79,8 +101,8 @@ class StepReader {
     step.pieces.resize(pieces_);
     step.failure = nullptr;
     step.is_end = false;
-    if (keeps_marks_) mark(step);
     try {
+      if (keeps_marks_) mark(step);
       source_->read(step);
     } catch (...) {
       step.failure = std::current_exception();
@@ -108,14 +130,12 @@ class StepReader {
 template <class C>
 class InputLoop {
  public:
-  InputLoop(Strategy& strategy, std::unique_ptr<StepSource<C>> source, LoopDescription description)
+  InputLoop(Strategy& strategy, StartedLoop<C> loop, LoopDescription description)
       : strategy_(strategy),
         description_(std::move(description)),
         is_alone_(strategy.channel(Channel::input).size() == 1),
-        length_(agree_on_length(strategy, {.pipeline = description_.identity,
-                                           .length = source->length(),
-                                           .has_one_sequence = description_.has_one_sequence})),
-        reader_(std::move(source), static_cast<std::size_t>(strategy.num_local_replicas()), description_.prefetch,
+        length_(loop.length),
+        reader_(std::move(loop.source), static_cast<std::size_t>(strategy.num_local_replicas()), description_.prefetch,
                 asks_others()) {
     if (asks_others()) agreement_.emplace(strategy);
   }
@@ -144,33 +164,53 @@ class InputLoop {
   std::optional<std::int64_t> global_rows() const { return rows_; }
 
   Bytes position() {
-    const Bytes position = agreement_ && agreement_->is_begun() ? reader_.position_before(coming_) : reader_.position();
+    if (failure_) throw Error(Code::usage, "the position of a loop that has failed", "save the position before next()");
+    Bytes position = place_in_source();
     if (description_.has_one_sequence) return position;
     Writer writer;
     writer.put(returned_).put(std::span<const std::byte>(position));
     return writer.take();
   }
+  // Stays at its place if the bytes are no position.
   void seek(std::span<const std::byte> position) {
-    if (agreement_ && agreement_->is_begun()) agreement_->finish();
-    if (description_.has_one_sequence) {
-      reader_.seek(position);
+    if (agreement_ && agreement_->is_begun()) {
+      const Bytes here = place_in_source();
+      agreement_->finish();
+      try {
+        go_to(position);
+      } catch (...) {
+        reader_.seek(here);
+        throw;
+      }
     } else {
-      Reader bytes(position);
-      const auto returned = bytes.get<std::int64_t>();
-      reader_.seek(bytes.get_bytes());
-      returned_ = returned;
+      go_to(position);
     }
     failure_ = nullptr;
     has_ended_ = false;
+    has_sought_ = true;
   }
 
  private:
+  Bytes place_in_source() {
+    return agreement_ && agreement_->is_begun() ? reader_.position_before(coming_) : reader_.position();
+  }
+  void go_to(std::span<const std::byte> position) {
+    if (description_.has_one_sequence) {
+      returned_ = 0;
+      return reader_.seek(position);
+    }
+    Reader bytes(position);
+    const auto returned = bytes.get<std::int64_t>();
+    reader_.seek(bytes.get_bytes());
+    returned_ = returned;
+  }
   // True if the end of the loop depends on data that the processes have not read.
   bool asks_others() const { return length_ == data::unknown_length && !is_alone_; }
   bool knows_all_rows() const { return description_.has_one_sequence || is_alone_; }
   std::string place() const {
     return text("process ", strategy_.channel(Channel::input).rank(), " reads element ", returned_, " of ",
-                description_.identity, ", counted from 0");
+                description_.identity, ", counted from ",
+                has_sought_ && description_.has_one_sequence ? "the first one since seek()" : "0");
   }
 
   // Reads the current step without the other processes. Returns false at the end.
@@ -185,7 +225,7 @@ class InputLoop {
     if (!agreement_->is_begun()) ask_for_coming();
     const StepAgreement::State all = agreement_->finish();
     const bool is_torn = description_.has_one_sequence && all.with_data > 0 && all.ended > 0;
-    if (all.failed > 0 || is_torn) agreement_->fail(own_failure(is_torn), place());
+    if (all.failed > 0 || is_torn) fail_together(strategy_, own_failure(is_torn), place());
     rows_ = description_.has_one_sequence ? coming_.rows : all.rows;
     if (all.with_data == 0) return false;
     std::swap(current_, coming_);
@@ -217,6 +257,7 @@ class InputLoop {
   std::int64_t returned_ = 0;  // Counts the steps that next() has returned.
   std::optional<std::int64_t> rows_;
   bool has_ended_ = false;
+  bool has_sought_ = false;
   std::exception_ptr failure_;
 };
 

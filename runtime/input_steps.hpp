@@ -109,9 +109,10 @@ class OwnRows final : public StepSource<data::Columns<E>> {
           },
           std::make_index_sequence<std::tuple_size_v<C>>());
       const auto size = static_cast<std::size_t>(circle_[std::exchange(next_, (next_ + 1) % circle_.size())]);
-      step.rows += static_cast<std::int64_t>(rows_.read_all(piece, size));
-      data::for_each_column(piece, [](auto& column) { column.group(); });
-      if (data::rows_of(like_) == 0) make_empty(like_, piece);
+      const std::size_t found = rows_.read_all(piece, size);
+      step.rows += static_cast<std::int64_t>(found);
+      data::for_each_column(piece, [&](auto& column) { group(column); });
+      if (found > 0 && data::rows_of(like_) == 0) make_empty(like_, piece);
     }
     step.is_end = step.rows == 0;
   }
@@ -146,6 +147,16 @@ class OwnRows final : public StepSource<data::Columns<E>> {
   }
 
  private:
+  template <class T>
+  void group(data::Column<T>& column) const {
+    if (!column.has_equal_shapes())
+      throw Error(Code::usage,
+                  text("a replica's rows from two batches of ", stage_->describe(), " have different shapes, such as ",
+                       column.shape(0).to_string()),
+                  "give the rows of all batches one shape, or use DATA sharding");
+    column.group();
+  }
+
   data::SharedStage<C> stage_;
   data::Opening opening_;
   std::vector<std::int64_t> circle_;
@@ -163,7 +174,8 @@ class OwnElements final : public StepSource<data::Columns<E>> {
   using C = data::Columns<E>;
   OwnElements(std::vector<Dataset<E>> datasets, std::size_t pieces)
       : datasets_(std::move(datasets)), pieces_(pieces), pipeline_(datasets_.front().describe()) {
-    for (const Dataset<E>& each : datasets_) iterators_.push_back(each.open());
+    for (const Dataset<E>& each : datasets_) openings_.push_back(data::opening_of(*each.stage()));
+    iterators_ = at_the_beginning();
   }
   void read(InputStep<C>& step) override {
     step.rows = 0;
@@ -190,8 +202,10 @@ class OwnElements final : public StepSource<data::Columns<E>> {
   }
   void seek(std::span<const std::byte> position) override {
     Reader reader(position);
-    for (DatasetIterator<E>& each : iterators_) each.seek(reader.get_bytes());
+    std::vector<DatasetIterator<E>> there = at_the_beginning();
+    for (DatasetIterator<E>& each : there) each.seek(reader.get_bytes());
     reader.expect_done();
+    iterators_ = std::move(there);
   }
   std::int64_t length() const override {
     const auto turns = static_cast<std::int64_t>(pieces_ / datasets_.size());
@@ -203,12 +217,26 @@ class OwnElements final : public StepSource<data::Columns<E>> {
     }
     return longest;
   }
-  std::unique_ptr<StepSource<C>> again() const override { return std::make_unique<OwnElements>(datasets_, pieces_); }
+  std::unique_ptr<StepSource<C>> again() const override { return std::make_unique<OwnElements>(*this, openings_); }
+  // Reads in the orders of another one.
+  OwnElements(const OwnElements& like, std::vector<data::Opening> openings)
+      : datasets_(like.datasets_),
+        pieces_(like.pieces_),
+        pipeline_(like.pipeline_),
+        openings_(std::move(openings)),
+        iterators_(at_the_beginning()) {}
 
  private:
+  std::vector<DatasetIterator<E>> at_the_beginning() const {
+    std::vector<DatasetIterator<E>> all;
+    for (std::size_t i = 0; i < datasets_.size(); ++i) all.emplace_back(datasets_[i].stage(), openings_[i]);
+    return all;
+  }
+
   std::vector<Dataset<E>> datasets_;
   std::size_t pieces_;
   std::string pipeline_;
+  std::vector<data::Opening> openings_;
   std::vector<DatasetIterator<E>> iterators_;
   C like_;  // Holds an empty batch.
 };

@@ -38,8 +38,9 @@ inline RowRange rows_of_piece(std::int64_t rows, std::int64_t size, int piece, i
     const std::int64_t rest = rows % pieces;
     return {piece * each + std::min<std::int64_t>(piece, rest), each + (piece < rest ? 1 : 0)};
   }
-  const std::int64_t each = (std::max(rows, size) + pieces - 1) / pieces;
-  const std::int64_t first = std::min(rows, piece * each);
+  const std::int64_t whole = std::max(rows, size);
+  const std::int64_t each = whole / pieces + (whole % pieces != 0 ? 1 : 0);
+  const std::int64_t first = each > rows ? (piece == 0 ? 0 : rows) : std::min(rows, piece * each);
   return {first, std::min(each, rows - first)};
 }
 

@@ -265,6 +265,7 @@ class Names(unittest.TestCase):
 LARGE_INTERFACES = set("""
     Blocks Collectives Communicator CudaBackend Dataset DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
     ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
+    WithoutTransformations
     """.split())
 
 
@@ -353,6 +354,7 @@ class Layers(unittest.TestCase):
             "runtime/cluster": "#include \"collectives/engine/transport.hpp\"",
             "runtime/values": "#include \"collectives/engine/transport.hpp\"",
             "runtime/data": "#include \"runtime/strategy.hpp\"",
+            "runtime/data/files": "#include \"runtime/strategy.hpp\"",
             "runtime/rpc": "#include \"runtime/strategy.hpp\"",
             "runtime": "#include <grpcpp/grpcpp.h>",
             "bindings": "#include <nlohmann/json.hpp>",

@@ -210,6 +210,16 @@ TEST_P(Datasets, OfProcessesThatDifferAreAMismatch) {
   EXPECT_PRED2(holds, words, "processes loop over different data sets");
   const InputOptions options{.division = first() == 0 ? BatchDivision::even : BatchDivision::fixed_size};
   refusal([&] { (void)strategy->distribute(data::range(9).batch(3), options).open(); }, Code::mismatch);
+  const auto shuffled = data::range(9).shuffle(2);
+  refusal([&] { (void)strategy->distribute((first() == 0 ? shuffled.shuffle(3) : shuffled).batch(3)).open(); },
+          Code::mismatch);
+  refusal(
+      [&] {
+        (void)strategy
+            ->distribute(data::from_tensor_slices(std::vector<std::int64_t>(first() == 0 ? 6 : 7, 1)).batch(3))
+            .open();
+      },
+      Code::mismatch);
   EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
 }
 
@@ -309,9 +319,16 @@ TEST_P(Datasets, InTensorFlowsOrderDealTheirPiecesToTheProcessesInTurns) {
     EXPECT_EQ(batches[3][0], Array(TensorShape{1}, 12 + process));
     EXPECT_EQ(batches[3][1], process == 0 ? Array(TensorShape{1}, 14) : Array(TensorShape{0}));
   }
+  const int processes = strategy->channel(Channel::input).size();
   std::int64_t rows = 0;
-  for (const auto& batch : batches) {
-    for (const Array& piece : batch) rows += piece.shape()[0];
+  for (std::size_t step = 0; step < batches.size(); ++step) {
+    for (int local = 0; local < std::ssize(batches[step]); ++local) {
+      const Array& piece = batches[step][static_cast<std::size_t>(local)];
+      rows += piece.shape()[0];
+      if (piece.size() == 0 || processes * strategy->num_local_replicas() != size()) continue;
+      const std::int64_t number = local * processes + strategy->channel(Channel::input).rank();
+      EXPECT_EQ(piece[0], static_cast<std::int64_t>(4 * step) + number * ((4 + size() - 1) / size()));
+    }
   }
   EXPECT_EQ(sum_of_processes(rows), 15);
 }
@@ -415,6 +432,8 @@ TEST_P(Datasets, OfUnknownLengthTravelWithTheGradients) {
   for (const std::size_t counts : {0U, 1U}) {
     GradientReducer reducer(*strategy, {{"w", DataType::f64, 1}}, {.counts = counts});
     auto batches = dataset.open();
+    GradientReducer other_reducer(*strategy, {{"v", DataType::f64, 1}});
+    if (counts > 0) batches.travel_with(other_reducer);
     batches.travel_with(reducer);
     double mean = 0;
     std::int64_t rows = 0;
@@ -442,6 +461,15 @@ TEST_P(Datasets, OfUnknownLengthTravelWithTheGradients) {
     }
     EXPECT_EQ(rows, examples);
     EXPECT_EQ(mean / static_cast<double>(rows), (examples - 1) / 2.0);
+    auto begun = dataset.open();
+    begun.next();
+    const Bytes position = begun.position();
+    begun.travel_with(reducer);  // A sum is on its way already.
+    std::int64_t rest = 0;
+    while (begun.next()) rest += *begun.global_rows();
+    begun.seek(position);
+    while (begun.next()) rest -= *begun.global_rows();
+    EXPECT_EQ(rest, 0);
   }
 }
 
@@ -510,6 +538,68 @@ TEST_P(Datasets, ThatFailInOneProcessFailInAll) {
   EXPECT_EQ(steps, 5);
   end_calls();
   EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
+}
+
+TEST_P(Datasets, ThatOneProcessCannotOpenFailInAll) {
+  if (is_in_one_process()) GTEST_SKIP() << lacks("two processes, of which one cannot open its files");
+  end_calls();
+  const auto dataset = strategy->distribute_from([&](const InputContext& context) {
+    if (context.input_pipeline_id == 0) (void)data::glob("/no/such/folder/*");
+    return data::range(4).batch(2);
+  });
+  const std::string words = refusal([&] { (void)dataset.open(); }, Code::replica_failed);
+  EXPECT_PRED2(holds, words, "process 0 begins a loop over distribute_from()");
+  EXPECT_PRED2(holds, words, "/no/such/folder");
+  end_calls();
+  EXPECT_EQ(batches_of(data::range(9).batch(3)).size(), 3U) << "and all go on";
+}
+
+// A memory cache that one process has filled by itself has another order than the loop of all.
+TEST_P(Datasets, WithCachesOfDifferentOrdersAreAMismatch) {
+  if (is_in_one_process()) GTEST_SKIP() << lacks("two processes, of which one has filled its cache before");
+  end_calls();
+  const auto dataset = data::range(30).shuffle(30).cache().batch(3);
+  if (first() == 0) {
+    EXPECT_EQ(all_of(dataset).size(), 10U);
+  }
+  const std::string words = refusal([&] { (void)strategy->distribute(dataset).open(); }, Code::mismatch);
+  EXPECT_PRED2(holds, words, "have caches with elements in different orders");
+  end_calls();
+  const auto filled_by_all = data::range(30).shuffle(30).cache().batch(3);
+  const std::vector<Array> lap = batches_of(filled_by_all);
+  EXPECT_EQ(batches_of(filled_by_all), lap);
+}
+
+TEST_P(Datasets, StayAtTheirPlaceIfAPositionIsRefused) {
+  const auto unknown = data::range(60).filter([](std::int64_t x) { return x % 2 == 0; }).batch(3);
+  const auto known = data::range(30).map([](std::int64_t x) { return 2 * x; }).batch(3);
+  for (const auto& dataset : {unknown, known}) {
+    for (const int prefetch : {0, 2}) {
+      auto batches = strategy->distribute(dataset, {.prefetch = prefetch}).open();
+      batches_of(batches, 2);
+      Bytes position = batches.position();
+      Bytes damaged = position;
+      damaged.back() ^= std::byte{1};
+      refusal([&] { batches.seek(damaged); }, Code::bad_message);
+      const std::vector<Array> rest = batches_of(batches);
+      ASSERT_EQ(rest.size(), 8U);
+      EXPECT_EQ(rest[0][0], 12);
+    }
+  }
+}
+
+TEST_P(Datasets, OfRowsWithDifferentShapesAreRefusedWithoutSharding) {
+  if (is_in_one_process()) GTEST_SKIP() << lacks("two processes, which would read alike");
+  end_calls();
+  const auto rows = data::range(10 * size() + 1).map([](std::int64_t x) { return Array(TensorShape{x % 7 + 1}, x); });
+  const auto dataset = rows.padded_batch(2 * size()).repeat(3);
+  refusal(
+      [&] {
+        for (const auto& batch : strategy->distribute(dataset, {.sharding = data::Sharding::off}))
+          EXPECT_GT(batch.size(), 0);
+      },
+      Code::replica_failed);
+  end_calls();
 }
 
 TEST_P(Datasets, NameTheTypesAndShapesOfTheirPieces) {

@@ -93,7 +93,7 @@ REMOVALS = [
     (29, "the loading in one process of a node", RUNTIME + "shared_on_node.cpp", "may_share ? first_of_node() : channel_.rank()", "channel_.rank()"),
     (61, "each replica's own piece", RUNTIME + "input_division.cpp", "  std::iota(pieces_.begin(), pieces_.end(), first_);", "  std::iota(pieces_.begin(), pieces_.end(), 0);"),
     (61, "one order in all processes", RUNTIME + "input_agreement.cpp", "  return load(mine, reader);", "return mine;"),
-    (61, "the comparison of pipelines", RUNTIME + "input_agreement.cpp", "pipeline != all[0][0]", "false"),
+    (61, "the comparison of pipelines", RUNTIME + "input_agreement.cpp", "return each != all[0];", "return false;"),
     (61, "the turns of processes", RUNTIME + "input_division.cpp", "  std::ranges::sort(turns);\n", "  if (!REMOVED) std::ranges::sort(turns);\n"),
     (62, "the even division", DATA + "pieces.hpp", "  if (division == BatchDivision::even) {\n", "  if (!REMOVED && division == BatchDivision::even) {\n"),
     (62, "sizes that take turns", RUNTIME + "input_steps.hpp", "std::exchange(next_, (next_ + 1) % circle_.size())", "next_"),
