@@ -80,7 +80,11 @@ class DatasetIterator {
   }
 
   // Returns the position before the next element, for an iterator of the same pipeline in any process of the program.
+  // After an exception, this is the one before the failing element in a loop over numbers, and Error usage in others.
   Bytes position() const {
+    if (failure_ && !chunk_position_)
+      throw Error(Code::usage, text("the position of a loop that has failed, over ", stage_->describe()),
+                  "save the position before next()");
     const Bytes cursor = chunk_position_ ? *chunk_position_ : data::position_of(*cursor_);
     Writer writer;
     writer.put(fingerprint());
@@ -121,14 +125,17 @@ class DatasetIterator {
   // Reads rows; false at the end. Numbers are read more and more at once.
   bool fill() {
     if (failure_) std::rethrow_exception(failure_);
+    if (!cursor_->has_failed()) begin_rows();
+    return keep_failure([&] { return cursor_->read(rows_, read_ahead_) > 0; });
+  }
+  // Forgets the rows that have been returned, and keeps the position behind them.
+  void begin_rows() {
     data::clear(rows_);
     returned_ = 0;
     chunk_position_.reset();
-    if (has_numbers_only && !stage_->needs_single_reads()) {
-      chunk_position_ = data::position_of(*cursor_);
-      read_ahead_ = std::min(max_read_ahead, 2 * read_ahead_);
-    }
-    return keep_failure([&] { return cursor_->read(rows_, read_ahead_) > 0; });
+    if (!has_numbers_only || stage_->needs_single_reads()) return;
+    chunk_position_ = data::position_of(*cursor_);
+    read_ahead_ = std::min(max_read_ahead, 2 * read_ahead_);
   }
   // Calls a function that reads. Its exception comes again with each later call.
   template <class F>

@@ -95,6 +95,11 @@ void JobQueue::wait(const Job& job) {
   ask_for_thread(lock);
 }
 
+void JobQueue::forget(const Job& job) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(waiting_, [&](const std::shared_ptr<Job>& each) { return each.get() == &job; });
+}
+
 void JobQueue::stop() {
   std::unique_lock lock(mutex_);
   waiting_.clear();

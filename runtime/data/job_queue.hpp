@@ -39,6 +39,8 @@ class JobQueue : public std::enable_shared_from_this<JobQueue> {
   bool is_done(const Job& job) const;
   // Returns when a job that was added is done. Its results may be read then.
   void wait(const Job& job);
+  // Forgets a job if it has not begun.
+  void forget(const Job& job);
   // Forgets the jobs that have not begun, and returns when no thread runs another one.
   void stop();
 

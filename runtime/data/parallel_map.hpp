@@ -13,6 +13,7 @@
 
 #include "runtime/data/job_queue.hpp"
 #include "runtime/data/processors.hpp"
+#include "runtime/data/row_positions.hpp"
 #include "runtime/data/stages.hpp"
 
 namespace lockstep::data {
@@ -73,7 +74,7 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
   // cheap if a chunk of the most rows takes less. All are guesses; a quiet machine with several processors would tell.
   static constexpr double hand_over_ns = 20'000;
   static constexpr double chunk_ns = 10 * hand_over_ns;
-  static constexpr std::size_t max_chunk_rows = max_rows_behind;
+  static constexpr std::size_t max_chunk_rows = rows_apart;
 
   // Holds rows, or refers to those of another owner, and their results.
   struct Chunk final : Job {
@@ -94,7 +95,7 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
     std::size_t number = 0;
     C results;
     std::exception_ptr failure;  // Comes after the results.
-    Bytes before;                // Holds the upstream's position before the rows.
+    RowPosition before;          // Is the upstream's position before the rows.
   };
 
   class ParallelMapCursor final : public Cursor<C> {
@@ -109,7 +110,7 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
       if (window_.empty())
         save_behind(0, position_of(*upstream_), to);
       else
-        save_behind(returned_, window_.front()->before, to);
+        save_behind(window_.front()->before.rows + returned_, *window_.front()->before.base, to);
     }
     void seek(Reader& from) override {
       queue_->stop();
@@ -117,8 +118,10 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
       returned_ = 0;
       is_ready_ = false;
       has_ended_ = false;
-      seek_behind(*upstream_, from);
+      positions_.go_to(seek_behind(*upstream_, from));
     }
+    // While chunks are there, the position is before the oldest row of them.
+    bool has_failed() const override { return Cursor<C>::has_failed() || (window_.empty() && upstream_->has_failed()); }
 
    private:
     void read_rows(C& out, std::size_t max_rows) override {
@@ -153,8 +156,30 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
     }
     void read_here(C& out, std::size_t max_rows) {
       clear(rows_);
-      upstream_->read(rows_, max_rows);
+      positions_.pass(upstream_->read(rows_, max_rows));
       stage_.append_here(rows_, 0, rows_of(rows_), out);
+    }
+    // Skips rows without calls, except calls that have begun. A failing row may be among them; if its chunk has more
+    // rows, the next read throws.
+    std::size_t skip_rows(std::size_t rows) override {
+      std::size_t left = rows;
+      while (left > 0 && !window_.empty()) {
+        const Chunk& oldest = *window_.front();
+        if (oldest.number == 0) {
+          queue_->wait(oldest);
+          std::rethrow_exception(oldest.failure);
+        }
+        const std::size_t number = std::min(left, oldest.number - returned_);
+        returned_ += number;
+        left -= number;
+        if (returned_ < oldest.number) break;
+        queue_->forget(oldest);
+        go_to_next_chunk();
+      }
+      if (left == 0 || has_ended_) return rows - left;
+      const std::size_t found = upstream_->skip(left);
+      positions_.pass(found);
+      return rows - left + found;
     }
     // Reads a chunk, and more of them while the oldest one is not done.
     void read_ahead() {
@@ -165,13 +190,14 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
           std::tie(chunk->rows, chunk->results) = std::move(spare_.back());
           spare_.pop_back();
         }
-        chunk->before = position_of(*upstream_);
+        chunk->before = positions_.at(*upstream_);
         const auto begin = Clock::now();
         try {
           chunk->number = upstream_->read(chunk->rows, chunk_rows());
         } catch (...) {
           chunk->failure = std::current_exception();
         }
+        positions_.pass(chunk->number);
         read_time_.add(begin, chunk->number);
         has_ended_ = chunk->number == 0;
         if (has_ended_ && !chunk->failure) return;
@@ -191,12 +217,14 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
       if (limit_ < stage_.limit()) queue_->set_limit(++limit_);
       queue_->wait(chunk);
     }
-    // Keeps the memory of the oldest chunk.
+    // Keeps the memory of the oldest chunk, if no thread uses it.
     void go_to_next_chunk() {
       Chunk& oldest = *window_.front();
-      clear(oldest.rows);
-      clear(oldest.results);
-      spare_.emplace_back(std::move(oldest.rows), std::move(oldest.results));
+      if (is_ready_ || queue_->is_done(oldest)) {
+        clear(oldest.rows);
+        clear(oldest.results);
+        spare_.emplace_back(std::move(oldest.rows), std::move(oldest.results));
+      }
       window_.pop_front();
       returned_ = 0;
       is_ready_ = false;
@@ -204,6 +232,7 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
 
     const ParallelMapStage& stage_;
     std::unique_ptr<Cursor<In>> upstream_;
+    RowPositions positions_;  // Follows the upstream.
     std::size_t limit_;
     std::shared_ptr<JobQueue> queue_;
     std::deque<std::shared_ptr<Chunk>> window_;  // Holds the chunks that have been read, the oldest first.
@@ -249,14 +278,14 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
     const auto queue = std::make_shared<JobQueue>(limit() - 1);
     std::vector<std::shared_ptr<Chunk>> chunks;
     const auto begin_of = [&](std::size_t part) { return rows_of(rows) * part / parts; };
-    for (std::size_t part = 1; part < parts; ++part) {
-      chunks.push_back(std::make_shared<Chunk>(*this));
-      chunks.back()->from = &rows;
-      chunks.back()->first = begin_of(part);
-      chunks.back()->number = begin_of(part + 1) - begin_of(part);
-      queue->add(chunks.back());
-    }
     try {
+      for (std::size_t part = 1; part < parts; ++part) {
+        chunks.push_back(std::make_shared<Chunk>(*this));
+        chunks.back()->from = &rows;
+        chunks.back()->first = begin_of(part);
+        chunks.back()->number = begin_of(part + 1) - begin_of(part);
+        queue->add(chunks.back());
+      }
       append_here(rows, 0, begin_of(1), out);
       for (const std::shared_ptr<Chunk>& chunk : chunks) {
         queue->wait(*chunk);
@@ -264,7 +293,7 @@ class ParallelMapStage final : public FollowingStage<Columns<E>, Columns<R>> {
         if (chunk->failure) std::rethrow_exception(chunk->failure);
       }
     } catch (...) {
-      queue->stop();
+      queue->stop();  // Threads may still read the rows.
       throw;
     }
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/data/read_ahead.hpp"
+#include "runtime/data/row_positions.hpp"
 #include "runtime/data/stages.hpp"
 
 namespace lockstep::data {
@@ -25,7 +26,7 @@ class PrefetchStage final : public FollowingStage<C, C> {
   // Holds a row, or the exception in its place, and the position behind it.
   struct Item {
     C row;
-    Bytes after;
+    RowPosition after;
     std::exception_ptr failure;
     bool is_end = false;
   };
@@ -34,16 +35,15 @@ class PrefetchStage final : public FollowingStage<C, C> {
    public:
     PrefetchCursor(std::unique_ptr<Cursor<C>> upstream, std::size_t size)
         : upstream_(std::move(upstream)),
-          position_(position_of(*upstream_)),
+          position_(positions_.at(*upstream_)),
           ahead_(size, [this](Item& item) { return read_one(item); }) {}
-    void save(Writer& to) const override { to.put(std::span<const std::byte>(position_)); }
+    void save(Writer& to) const override { save_behind(position_.rows, *position_.base, to); }
     void seek(Reader& from) override {
-      Bytes position = from.get_bytes();
       ahead_.pause();
       ahead_.clear();
       has_ended_ = false;
-      position_ = std::move(position);
-      seek_to(*upstream_, position_);
+      position_ = seek_behind(*upstream_, from);
+      positions_.go_to(position_);
     }
 
    private:
@@ -67,16 +67,19 @@ class PrefetchStage final : public FollowingStage<C, C> {
     bool read_one(Item& item) {
       clear(item.row);
       try {
-        item.is_end = upstream_->read(item.row, 1) == 0;
-        item.after = position_of(*upstream_);
+        const std::size_t number = upstream_->read(item.row, 1);
+        item.is_end = number == 0;
+        positions_.pass(number);
+        item.after = positions_.at(*upstream_);
       } catch (...) {
         item.failure = std::current_exception();
       }
       return !item.is_end && !item.failure;
     }
 
-    std::unique_ptr<Cursor<C>> upstream_;  // Belongs to the thread while it runs.
-    Bytes position_;                       // Is behind the last row that was read from here.
+    std::unique_ptr<Cursor<C>> upstream_;  // Belongs to the thread while it runs, as do its positions.
+    RowPositions positions_;
+    RowPosition position_;  // Is behind the last row that was read from here.
     bool has_ended_ = false;
     ReadAhead<Item> ahead_;
   };

@@ -17,8 +17,9 @@
 namespace lockstep::data {
 namespace {
 
-// Is added to the nice value of a helper on a replica's processor. The kernel then gives it a quarter of the time, so
-// that a replica that waits for data by spinning cannot starve it. A guess; training with a slow pipeline would tell.
+// Is added to the program's nice value for a helper on a replica's processor. The kernel then gives it a quarter of the
+// time, so that a replica that waits for data by spinning cannot starve it. A guess; training with a slow pipeline
+// would tell.
 constexpr int lower_priority = 5;
 
 // Returns the processors of this thread.
@@ -46,8 +47,24 @@ struct Room {
   bool gives_way = false;  // True if replicas have these processors, too.
 };
 
-// Knows the strategies of this process, and its processors. Those are the ones of the first thread that asks: a
-// strategy asks before it binds a thread.
+// Has the way in which the kernel shares a processor among threads.
+struct Priority {
+  int policy = SCHED_OTHER;
+  int nice = 0;
+  bool operator==(const Priority&) const = default;
+};
+
+// Linux has a nice value for each thread.
+Priority current_priority() { return {::sched_getscheduler(0), ::getpriority(PRIO_PROCESS, 0)}; }
+
+void set_priority(const Priority& priority) {
+  const sched_param none{};
+  ::sched_setscheduler(0, priority.policy, &none);
+  ::setpriority(PRIO_PROCESS, 0, priority.nice);
+}
+
+// Knows the strategies of this process, its processors and its priority. Those are the ones of the first thread that
+// asks: a strategy asks before it binds a thread.
 class Registry {
  public:
   // Is never destroyed, since helpers may run while exit() destroys statics.
@@ -66,10 +83,15 @@ class Registry {
     return measured();
   }
   std::uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
+  // Returns the priority of threads in a room. A batch thread does not interrupt another one when it wakes up.
+  Priority priority_in(const Room& room) const {
+    if (!room.gives_way) return first_priority_;
+    return {SCHED_BATCH, std::min(19, first_priority_.nice + lower_priority)};
+  }
   std::size_t free() const { return free_.load(std::memory_order_relaxed); }
 
  private:
-  Registry() : all_(bound_to()), quota_(cpu_quota()) { free_ = measured().free; }
+  Registry() : all_(bound_to()), first_priority_(current_priority()), quota_(cpu_quota()) { free_ = measured().free; }
   template <class F>
   void change(F&& function) {
     const std::lock_guard lock(mutex_);
@@ -96,6 +118,7 @@ class Registry {
   }
 
   const std::set<int> all_;
+  const Priority first_priority_;
   const std::optional<double> quota_;
   mutable std::mutex mutex_;
   std::set<const ReplicaProcessors*> strategies_;
@@ -119,13 +142,9 @@ void HelperPlacement::update() {
   seen_ = changes;
   const Room room = registry.room();
   bind_to(room.cpus);
-  if (room.gives_way == is_lowered_) return;
-  is_lowered_ = room.gives_way;
-  if (is_lowered_) first_priority_ = ::getpriority(PRIO_PROCESS, 0);
-  // Linux has a nice value for each thread. A batch thread does not interrupt another one when it wakes up.
-  const sched_param none{};
-  ::sched_setscheduler(0, is_lowered_ ? SCHED_BATCH : SCHED_OTHER, &none);
-  ::setpriority(PRIO_PROCESS, 0, std::min(19, first_priority_ + (is_lowered_ ? lower_priority : 0)));
+  // Threads inherit the priority of the one that starts them, so it is set rather than lowered.
+  const Priority priority = registry.priority_in(room);
+  if (current_priority() != priority) set_priority(priority);
 }
 
 }  // namespace lockstep::data

@@ -35,9 +35,7 @@ class HelperPlacement {
   void update();
 
  private:
-  std::uint64_t seen_ = 0;   // Counts the changes that this thread has followed.
-  bool is_lowered_ = false;  // True if the thread has a lower priority than it began with.
-  int first_priority_ = 0;   // Holds the nice value from before.
+  std::uint64_t seen_ = 0;  // Counts the changes that this thread has followed.
 };
 
 }  // namespace lockstep::data

@@ -42,6 +42,7 @@ class RepeatStage final : public FollowingStage<C, C> {
       has_rows_ = from.get<bool>();
       lap_cursor_->seek(from);
     }
+    bool has_failed() const override { return Cursor<C>::has_failed() || lap_cursor_->has_failed(); }
 
    private:
     void begin(std::int64_t lap) {
@@ -141,6 +142,7 @@ class ConcatenateStage final : public Stage<C> {
       begin(part);
       cursor_->seek(from);
     }
+    bool has_failed() const override { return Cursor<C>::has_failed() || cursor_->has_failed(); }
 
    private:
     void begin(std::size_t part) {
@@ -262,6 +264,10 @@ class ZipStage final : public Stage<decltype(std::tuple_cat(std::declval<Cs>()..
     void seek(Reader& from) override {
       has_ended_ = from.get<bool>();
       std::apply([&](const auto&... each) { (each->seek(from), ...); }, cursors_);
+    }
+    bool has_failed() const override {
+      return Cursor<C>::has_failed() ||
+             std::apply([](const auto&... each) { return (each->has_failed() || ...); }, cursors_);
     }
 
    private:

@@ -119,7 +119,9 @@ class Cursor {
     }
     return rows_of(out) - before;
   }
-  bool has_failed() const { return failure_ != nullptr; }
+  // True if the next read throws an exception that has come already, here or in a stage above. The position may then be
+  // behind the failing row.
+  virtual bool has_failed() const { return failure_ != nullptr; }
   // Skips rows. Returns their number, which is lower at the end.
   std::size_t skip(std::size_t rows) {
     if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/data/row_positions.hpp"
 #include "runtime/data/stage.hpp"
 
 namespace lockstep::data {
@@ -87,6 +88,7 @@ class FollowingCursor : public Cursor<Out> {
   explicit FollowingCursor(std::unique_ptr<Cursor<In>> upstream) : upstream_(std::move(upstream)) {}
   void save(Writer& to) const override { upstream_->save(to); }
   void seek(Reader& from) override { upstream_->seek(from); }
+  bool has_failed() const override { return Cursor<Out>::has_failed() || upstream_->has_failed(); }
 
  protected:
   Cursor<In>& upstream() { return *upstream_; }
@@ -142,19 +144,6 @@ void append_results(F& function, const In& rows, std::size_t first, std::size_t 
   }
 }
 
-// The position of a map is one of the stage above, and the number of rows behind it whose results have been read.
-inline constexpr std::uint64_t max_rows_behind = 1024;
-inline void save_behind(std::uint64_t rows, const Bytes& position, Writer& to) {
-  to.put(rows).put(std::span<const std::byte>(position));
-}
-template <class C>
-void seek_behind(Cursor<C>& upstream, Reader& from) {
-  const auto rows = from.get<std::uint64_t>();
-  check_position(rows <= max_rows_behind);
-  seek_to(upstream, from.get_bytes());
-  check_position(upstream.skip(rows) == rows);
-}
-
 // Calls a function with each element.
 template <class E, class R, class F>
 class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
@@ -179,6 +168,7 @@ class MapStage final : public FollowingStage<Columns<E>, Columns<R>> {
    public:
     MapCursor(F& function, std::unique_ptr<Cursor<In>> upstream)
         : FollowingCursor<In, C>(std::move(upstream)), function_(function) {}
+    // Writes a position as ParallelMapCursor does.
     void save(Writer& to) const override { save_behind(0, position_of(this->upstream()), to); }
     void seek(Reader& from) override { seek_behind(this->upstream(), from); }
 

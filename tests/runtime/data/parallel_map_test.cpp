@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <mutex>
 #include <random>
 #include <set>
@@ -154,6 +155,159 @@ TEST(ParallelMaps, FailAtTheirElement) {
   }
 }
 
+// The stages above hand on rows before a failing one, and have themselves gone past it.
+TEST(ParallelMaps, KeepPositionsBeforeAFailureAbove) {
+  bool fails = true;
+  const auto failing = data::range(100).map([&](Number x) {
+    if (fails && x == 41) throw std::runtime_error("no row 41");
+    return x;
+  });
+  const auto same = [](Number x) { return x; };
+  const auto check = [&](const auto& data) {
+    SCOPED_TRACE(data.describe());
+    fails = false;
+    auto whole = data.open();
+    const std::vector<std::string> expected = rest_of(whole);
+    for (std::ptrdiff_t read = 30; read <= 42; ++read) {
+      fails = true;
+      auto iterator = data.open();
+      rest_of(iterator, static_cast<std::size_t>(std::min<std::ptrdiff_t>(read, 41)));
+      if (read == 42) {
+        EXPECT_THROW(iterator.next(), std::runtime_error);
+      }
+      const Bytes position = iterator.position();
+      fails = false;
+      auto other = data.open();
+      other.seek(position);
+      EXPECT_EQ(rest_of(other), std::vector(expected.begin() + std::min<std::ptrdiff_t>(read, 41), expected.end()))
+          << "after " << read;
+    }
+  };
+  check(failing);
+  check(failing.map(same));
+  check(failing.filter([](Number) { return true; }).repeat(2).take(150));
+  check(failing.concatenate(data::range(9)));
+  check(data::zip(failing, data::range(100)).map([](Number x, Number y) { return x + y; }));
+  check(data::zip(data::range(100), failing).map([](Number x, Number y) { return x + y; }));
+  for (const std::int64_t calls : {std::int64_t{2}, data::automatic}) {
+    check(failing.map(same, {.calls = calls}));
+    check(failing.map(same).filter([](Number) { return true; }).map(same, {.calls = calls}));
+    check(failing.map(same, {.calls = calls}).map(same, {.calls = calls}));
+  }
+  check(failing.map(same).prefetch(3));
+  fails = true;
+  auto arrays = failing.map([](Number x) { return Array(x); }).open();
+  rest_of(arrays, 41);
+  EXPECT_THROW(arrays.next(), std::runtime_error);
+  EXPECT_PRED2(holds, refusal([&] { (void)arrays.position(); }, Code::usage),
+               "the position of a loop that has failed, over range(0, 100, 1) | map | map -> save the position before "
+               "next()");
+}
+
+// Has the numbers below its length, and a position with many more bytes. Counts how often it is saved.
+class LargePositions final : public data::Stage<data::Columns<Number>> {
+ public:
+  using C = data::Columns<Number>;
+  std::unique_ptr<data::Cursor<C>> open(const data::Opening& /*opening*/) const override {
+    return std::make_unique<LargeCursor>(*this);
+  }
+  std::int64_t length() const override { return 5000; }
+  std::string describe() const override { return "numbers"; }
+  std::atomic<int>& saves() const { return saves_; }
+
+ private:
+  class LargeCursor final : public data::Cursor<C> {
+   public:
+    explicit LargeCursor(const LargePositions& stage) : stage_(stage) {}
+    void save(Writer& to) const override {
+      ++stage_.saves_;
+      to.put(next_).put(std::span<const std::byte>(Bytes(2000)));
+    }
+    void seek(Reader& from) override {
+      next_ = from.get<Number>();
+      (void)from.get_bytes();
+    }
+
+   private:
+    void read_rows(C& out, std::size_t max_rows) override {
+      for (std::size_t i = 0; i < max_rows && next_ < stage_.length(); ++i) data::append_element(out, next_++);
+    }
+    const LargePositions& stage_;
+    Number next_ = 0;
+  };
+  mutable std::atomic<int> saves_ = 0;
+};
+
+TEST(ParallelMaps, TakeLargePositionsRarely) {
+  const auto squares = [](Number x) {
+    std::this_thread::sleep_for(std::chrono::microseconds(x % 16 == 0 ? 100 : 0));
+    return x * x;
+  };
+  const auto check = [](const auto& make) {
+    const auto numbers = std::make_shared<LargePositions>();
+    const Dataset<Number> data = make(Dataset<Number>(numbers));
+    const Dataset<Number> same = make(Dataset<Number>(std::make_shared<LargePositions>()));
+    SCOPED_TRACE(data.describe());
+    const auto cursor = data.stage()->open(data::Opening());
+    for (Number i = 0; i < numbers->length(); ++i) {
+      LargePositions::C row;
+      ASSERT_EQ(cursor->read(row, 1), 1U);
+      ASSERT_EQ(*std::get<0>(row).row(0), i * i);
+      if (i % 617 != 0) continue;
+      const auto other = same.stage()->open(data::Opening());
+      data::seek_to(*other, data::position_of(*cursor));
+      LargePositions::C rest;
+      ASSERT_EQ(other->read_all(rest, 3), 3U);
+      EXPECT_EQ(*std::get<0>(rest).row(2), (i + 3) * (i + 3));
+    }
+    EXPECT_LE(numbers->saves(), 5000 / 1024 + 2 + 9) << "the test itself asks for nine positions";
+  };
+  check([&](const auto& source) { return source.map(squares, {.calls = 3}); });
+  check([&](const auto& source) { return source.map(squares).prefetch(4); });
+}
+
+TEST(ParallelMaps, SkipWithoutCalls) {
+  std::atomic<int> calls = 0;
+  const auto slow = data::range(1000).map(
+      [&](Number x) {
+        ++calls;
+        std::this_thread::sleep_for(300us);
+        return x;
+      },
+      {.calls = 2});
+  {
+    const auto cursor = slow.stage()->open(data::Opening());
+    data::Columns<Number> rows;
+    EXPECT_EQ(cursor->read(rows, 1), 1U);
+    EXPECT_EQ(cursor->skip(900), 900U);
+    EXPECT_EQ(cursor->read(rows, 1), 1U);
+    EXPECT_EQ(*std::get<0>(rows).row(1), 901);
+    EXPECT_EQ(cursor->skip(900), 98U);
+    EXPECT_EQ(cursor->read(rows, 1), 0U);
+  }
+  EXPECT_LE(calls, 20) << "two reads, and chunks of one row ahead of them";
+  std::mt19937 random(5);
+  const auto squares = data::range(3000).map(
+      [](Number x) {
+        if (x % 64 == 0) std::this_thread::sleep_for(50us);
+        return x * x;
+      },
+      {.calls = 3});
+  for (int i = 0; i < 20; ++i) {
+    auto cursor = squares.stage()->open(data::Opening());
+    for (Number next = 0; next < 3000;) {
+      data::Columns<Number> rows;
+      const std::size_t read = cursor->read_all(rows, random() % 40);
+      for (std::size_t row = 0; row < read; ++row, ++next) ASSERT_EQ(*std::get<0>(rows).row(row), next * next);
+      next += static_cast<Number>(cursor->skip(random() % 200));
+      if (random() % 8 != 0) continue;
+      const Bytes position = data::position_of(*cursor);
+      cursor = squares.stage()->open(data::Opening());
+      data::seek_to(*cursor, position);
+    }
+  }
+}
+
 // The function and the source are gone when an iterator has ended.
 TEST(ParallelMaps, EndInTheMiddle) {
   for (int i = 0; i < 50; ++i) {
@@ -268,63 +422,83 @@ struct Placement {
   }
 };
 
-// Reads a few elements beside the test, and returns the last placement of a thread that is not this one.
+// Reads elements until other threads than this one have called the function, and returns the placement of each.
 template <class D>
-Placement placement_in(const D& make) {
-  Placement found;
+std::vector<Placement> placements_in(std::size_t threads, const D& make) {
   std::mutex mutex;
+  std::map<std::thread::id, Placement> found;
   const auto mine = std::this_thread::get_id();
-  auto iterator = make([&](Number x) {
-                    if (std::this_thread::get_id() != mine) {
-                      const std::lock_guard lock(mutex);
-                      found = Placement();
-                    }
-                    std::this_thread::sleep_for(200us);
-                    return x;
-                  }).open();
-  rest_of(iterator);
-  return found;
+  const auto function = [&](Number x) {
+    if (std::this_thread::get_id() != mine) {
+      const std::lock_guard lock(mutex);
+      found.insert_or_assign(std::this_thread::get_id(), Placement());
+    }
+    std::this_thread::sleep_for(200us);
+    return x;
+  };
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  while (found.size() < threads && std::chrono::steady_clock::now() < deadline) {
+    found.clear();
+    auto iterator = make(function).open();
+    rest_of(iterator);
+  }
+  EXPECT_GE(found.size(), threads) << "no other thread has got a processor";
+  std::vector<Placement> all;
+  for (const auto& [thread, placement] : found) all.push_back(placement);
+  return all;
 }
-Placement placement_of_map() {
-  return placement_in([](auto function) { return data::range(40).map(function, {.calls = 4}); });
+std::vector<Placement> placements_of_map() {
+  return placements_in(1, [](auto function) { return data::range(40).map(function, {.calls = 4}); });
 }
-Placement placement_of_prefetch() {
-  return placement_in([](auto function) { return data::range(40).map(function).prefetch(4); });
+std::vector<Placement> placements_of_prefetch() {
+  return placements_in(1, [](auto function) { return data::range(40).map(function).prefetch(4); });
+}
+// Finds the thread of prefetch, and one that it has started.
+std::vector<Placement> placements_of_both() {
+  return placements_in(2, [](auto function) { return data::range(40).map(function, {.calls = 4}).prefetch(4); });
 }
 
 TEST(HelperThreads, StayAwayFromReplicas) {
   const Placement whole;
   const std::size_t all = data::free_processors();
-  if (whole.cpus.size() < 2) GTEST_SKIP() << lacks("needs two processors");
-  for (const auto& read : {placement_of_map, placement_of_prefetch}) {
-    EXPECT_EQ(read().cpus, whole.cpus);
+  const auto one_replica = [&] { return std::vector<std::vector<int>>{{whole.cpus.front()}}; };
+  if (whole.cpus.size() < 2 || all < 2) GTEST_SKIP() << lacks("needs a processor that one replica leaves free");
+  for (const auto& read : {placements_of_map, placements_of_prefetch}) {
+    for (const Placement& each : read()) EXPECT_EQ(each.cpus, whole.cpus);
     {
-      const data::ReplicaProcessors replicas(std::vector<std::vector<int>>{{whole.cpus.front()}});
+      const data::ReplicaProcessors replicas(one_replica());
       EXPECT_LE(data::free_processors(), whole.cpus.size() - 1);
-      const Placement beside = read();
-      EXPECT_EQ(beside.cpus, std::vector(whole.cpus.begin() + 1, whole.cpus.end()));
-      EXPECT_EQ(beside.nice, whole.nice);
+      for (const Placement& beside : read()) {
+        EXPECT_EQ(beside.cpus, std::vector(whole.cpus.begin() + 1, whole.cpus.end()));
+        EXPECT_EQ(beside.nice, whole.nice);
+      }
     }
-    EXPECT_EQ(read().cpus, whole.cpus);
+    for (const Placement& each : read()) EXPECT_EQ(each.cpus, whole.cpus);
     EXPECT_EQ(data::free_processors(), all);
     const data::ReplicaProcessors replicas(std::vector<std::vector<int>>(2));
     EXPECT_EQ(data::free_processors(), all - std::min<std::size_t>(2, all)) << "they run anywhere";
   }
 }
 
-// Runs in a child, since a thread cannot get its priority back.
+// Runs in a child, since a thread cannot get its priority back. A thread inherits the priority of the one that starts
+// it, and a second strategy finds threads that the first one has lowered.
 TEST(HelperThreads, GiveWayIfNoProcessorIsLeft) {
   if (watched_for_races) GTEST_SKIP() << lacks("needs a build without ThreadSanitizer, which forks no threads");
   const pid_t child = ::fork();
   if (child == 0) {
     const Placement whole;
-    const data::ReplicaProcessors replicas(std::vector<std::vector<int>>(whole.cpus.size(), whole.cpus));
-    bool gives_way = data::free_processors() == 0;
-    for (const auto& read : {placement_of_map, placement_of_prefetch}) {
-      const Placement beside = read();
-      gives_way = gives_way && beside.cpus == whole.cpus && beside.policy == SCHED_BATCH && beside.nice > whole.nice;
+    for (int strategies = 0; strategies < 2; ++strategies) {
+      const data::ReplicaProcessors replicas(std::vector<std::vector<int>>(whole.cpus.size(), whole.cpus));
+      EXPECT_EQ(data::free_processors(), 0U);
+      for (const auto& read : {placements_of_both, placements_of_map, placements_of_prefetch}) {
+        for (const Placement& beside : read()) {
+          EXPECT_EQ(beside.cpus, whole.cpus);
+          EXPECT_EQ(beside.policy, SCHED_BATCH);
+          EXPECT_EQ(beside.nice, std::min(19, whole.nice + 5)) << "strategy " << strategies;
+        }
+      }
     }
-    ::_exit(gives_way ? 0 : 1);
+    ::_exit(testing::Test::HasFailure() ? 1 : 0);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
