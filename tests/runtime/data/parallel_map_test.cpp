@@ -157,7 +157,7 @@ TEST(ParallelMaps, FailAtTheirElement) {
 
 // The stages above hand on rows before a failing one, and have themselves gone past it.
 TEST(ParallelMaps, KeepPositionsBeforeAFailureAbove) {
-  bool fails = true;
+  std::atomic<bool> fails = true;
   const auto failing = data::range(100).map([&](Number x) {
     if (fails && x == 41) throw std::runtime_error("no row 41");
     return x;
