@@ -47,7 +47,8 @@ struct LoadReport {
     TensorShape shape;
     std::string ticket;
   };
-  std::string failure;
+  bool has_failed = false;
+  std::string failure;  // Is the exception's text, which may be empty.
   Code code = Code::remote;
   std::string unshared;  // Says why the tensors are not in shared memory.
   std::vector<Tensor> tensors;
@@ -55,7 +56,7 @@ struct LoadReport {
 
 Bytes write_report(const LoadReport& report) {
   Writer writer;
-  writer.put(report.failure).put(report.code).put(report.unshared);
+  writer.put(report.has_failed).put(report.failure).put(report.code).put(report.unshared);
   writer.put(static_cast<std::uint64_t>(report.tensors.size()));
   for (const LoadReport::Tensor& each : report.tensors)
     writer.put(std::as_bytes(std::span(each.shape.lengths()))).put(each.ticket);
@@ -65,6 +66,7 @@ Bytes write_report(const LoadReport& report) {
 LoadReport read_report(const Bytes& bytes) {
   Reader reader(bytes);
   LoadReport report;
+  report.has_failed = reader.get<bool>();
   report.failure = reader.get_string();
   report.code = reader.get<Code>();
   report.unshared = reader.get_string();
@@ -99,6 +101,8 @@ class NodeSharing {
   std::size_t bytes_of(std::size_t number, const TensorShape& shape) const;
   void wait_for_all(const std::future<void>& loaded);
   LoadReport load(bool shares);
+  LoadReport call_loader();
+  void publish(LoadReport& report);
   void move_to_shared_memory();
   std::vector<LoadReport> exchange(const LoadReport& mine);
   void map(const LoadReport& report);
@@ -175,13 +179,30 @@ void NodeSharing::wait_for_all(const std::future<void>& loaded) {
   }
 }
 
-// A second thread takes part in the rounds, since the loader belongs to the program's thread.
+// A second thread takes part in the rounds, since the loader belongs to the program's thread. The rounds end however
+// this thread leaves the block, because the future waits for them.
 LoadReport NodeSharing::load(bool shares) {
   std::promise<void> loaded;
   auto rounds = std::async(std::launch::async, [&, future = loaded.get_future()] { wait_for_all(future); });
   LoadReport report;
+  {
+    const auto end = [](std::promise<void>* promise) { promise->set_value(); };
+    const std::unique_ptr<std::promise<void>, decltype(end)> guard(&loaded, end);
+    report = call_loader();
+    if (tensors_ && shares) publish(report);
+  }
+  rounds.get();
+  return report;
+}
+
+LoadReport NodeSharing::call_loader() {
+  LoadReport report;
   try {
-    tensors_ = load_();
+    LoadedTensors all = load_();
+    if (all.size() != types_.size())
+      throw Error(Code::internal, text("the loader returned ", all.size(), " tensors of ", types_.size()));
+    tensors_ = std::move(all);
+    return report;
   } catch (const Error& error) {
     report.code = error.code();
     report.failure = error.detail();
@@ -190,17 +211,24 @@ LoadReport NodeSharing::load(bool shares) {
   } catch (...) {
     report.failure = "an object that is not a std::exception";
   }
-  try {
-    if (tensors_ && shares) move_to_shared_memory();
-  } catch (const Error& error) {
-    memory_.clear();
-    report.unshared = error.detail();
-  }
-  for (std::size_t i = 0; i < memory_.size(); ++i)
-    report.tensors.push_back({(*tensors_)[i].shape, memory_[i].ticket()});
-  loaded.set_value();
-  rounds.get();
+  report.has_failed = true;
   return report;
+}
+
+// Tells the other processes where the shared memory is, or why there is none.
+void NodeSharing::publish(LoadReport& report) {
+  try {
+    move_to_shared_memory();
+    for (std::size_t i = 0; i < memory_.size(); ++i)
+      report.tensors.push_back({(*tensors_)[i].shape, memory_[i].ticket()});
+    return;
+  } catch (const Error& error) {
+    report.unshared = error.detail();
+  } catch (const std::exception& error) {
+    report.unshared = error.what();
+  }
+  memory_.clear();
+  report.tensors.clear();
 }
 
 // Frees each tensor before it copies the next one.
@@ -221,14 +249,16 @@ std::vector<LoadReport> NodeSharing::exchange(const LoadReport& mine) {
   std::vector<LoadReport> all;
   for (const Bytes& each : gather(channel_, write_report(mine))) {
     all.push_back(read_report(each));
-    if (const LoadReport& report = all.back(); !report.failure.empty())
-      throw Error(report.code,
-                  text("the loader of shared_on_node() threw in process ", all.size() - 1, ": ", report.failure));
+    if (const LoadReport& report = all.back(); report.has_failed)
+      throw Error(report.code, text("the loader of shared_on_node() threw in process ", all.size() - 1, ": ",
+                                    report.failure.empty() ? "an exception without a text" : report.failure));
   }
   return all;
 }
 
 void NodeSharing::map(const LoadReport& report) {
+  if (report.tensors.size() != types_.size())
+    throw Error(Code::internal, text(report.tensors.size(), " shared tensors of ", types_.size()));
   LoadedTensors mapped;
   for (std::size_t i = 0; i < report.tensors.size(); ++i) {
     const auto& [shape, ticket] = report.tensors[i];

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data that the processes of a node share, under every strategy and layout.
-#include <sys/resource.h>
-
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <fstream>
 #include <numeric>
 #include <set>
@@ -15,6 +12,7 @@
 #include "runtime/distributed_dataset.hpp"
 #include "runtime/shared_on_node.hpp"
 #include "tests/runtime/layouts.hpp"
+#include "tests/support/files_of_no_bytes.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
@@ -44,26 +42,6 @@ Mapping mapping_of(const void* address) {
   }
   return {};
 }
-
-// Lets no file of this process grow, nor the memory that it would share.
-class FilesOfNoBytes {
- public:
-  FilesOfNoBytes() {
-    ::getrlimit(RLIMIT_FSIZE, &before_);
-    const rlimit none{0, before_.rlim_max};
-    ::setrlimit(RLIMIT_FSIZE, &none);
-  }
-  FilesOfNoBytes(const FilesOfNoBytes&) = delete;
-  FilesOfNoBytes& operator=(const FilesOfNoBytes&) = delete;
-  ~FilesOfNoBytes() {
-    ::setrlimit(RLIMIT_FSIZE, &before_);
-    ::signal(SIGXFSZ, handler_);
-  }
-
- private:
-  void (*handler_)(int) = ::signal(SIGXFSZ, SIG_IGN);
-  rlimit before_{};
-};
 
 std::vector<detail::LoadedTensor> load() {
   const auto make = [] { return row<std::int64_t>({3, 4}); };
@@ -221,8 +199,8 @@ TEST_P(SharedRows, AreLoadedByEachProcessIfTheFirstGetsNoMemory) {
 
 TEST_P(SharedRows, MayTakeLongerThanACallMayWait) {
   if (is_in_one_process()) GTEST_SKIP() << lacks("a process that waits for another one's loader");
-  EXPECT_TRUE(are_loaded(share(true, std::chrono::milliseconds(400), [&] {
-    std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_TRUE(are_loaded(share(true, std::chrono::seconds(1), [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
     return load_counted();
   })));
 }
@@ -236,6 +214,19 @@ TEST(SharedRowsOfThreads, AreLoadedOnce) {
     })));
   });
   EXPECT_EQ(loads, 1);
+}
+
+// An exception may have no text, and a loader may return too few tensors.
+TEST(SharedRowsOfThreads, AreAnErrorOnAllWhateverTheLoaderDoes) {
+  using Loaded = std::vector<detail::LoadedTensor>;
+  run_members(local_topology(3), [&](Communicator& world) {
+    const auto message = [&](const detail::LoadTensors& load, Code code) {
+      return refusal([&] { detail::share_on_node(world, Log(LogLevel::off), {DataType::i64}, load); }, code);
+    };
+    EXPECT_PRED2(holds, message([]() -> Loaded { throw std::runtime_error(""); }, Code::remote),
+                 "threw in process 0: an exception without a text");
+    EXPECT_PRED2(holds, message([] { return Loaded(); }, Code::internal), "the loader returned 0 tensors of 1");
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SharedRows, testing::ValuesIn(layouts()),
