@@ -17,15 +17,29 @@ std::string_view bare_number(std::string_view field) {
   return field;
 }
 
+// True if a number beyond the range of its type is too near to zero. Else it is too far from zero.
+bool is_tiny(std::string_view number) {
+  const std::size_t end = std::min(number.find_first_of("eE"), number.size());
+  const std::size_t point = std::min(number.find('.'), end);
+  const std::size_t first_digit = number.find_first_of("123456789");
+  std::string_view digits = number.substr(std::min(end + 1, number.size()));
+  if (digits.starts_with('+')) digits.remove_prefix(1);
+  std::int64_t exponent = 0;
+  const auto [unused, error] = std::from_chars(digits.data(), digits.data() + digits.size(), exponent);
+  if (error == std::errc::result_out_of_range) return digits.starts_with('-');
+  return static_cast<std::int64_t>(point) - static_cast<std::int64_t>(first_digit) < -exponent;
+}
+
 template <class T>
 bool parse_whole(std::string_view field, T& number) {
   field = bare_number(field);
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), number);
   if (field.empty() || end != field.data() + field.size()) return false;
   if constexpr (std::is_floating_point_v<T>) {
-    const bool is_tiny = error == std::errc::result_out_of_range && field.find_first_of("eE") + 1 == field.rfind('-');
-    if (is_tiny) number = field[0] == '-' ? -T{} : T{};
-    if (is_tiny) return true;
+    if (error == std::errc::result_out_of_range && is_tiny(field)) {
+      number = field[0] == '-' ? -T{} : T{};
+      return true;
+    }
   }
   return error == std::errc();
 }

@@ -17,6 +17,12 @@ constexpr std::size_t most_at_once = std::size_t{1} << 30U;  // zlib counts byte
 constexpr int gzip_window = 15 + 16;                         // 16 asks for gzip.
 constexpr int bare_window = -15;
 
+// Counts the zeros at the beginning. Some programs fill a gzip file with zeros up to a multiple of a block.
+std::size_t count_zeros(std::span<const std::byte> bytes) {
+  const auto end = std::ranges::find_if(bytes, [](std::byte each) { return each != std::byte{0}; });
+  return static_cast<std::size_t>(end - bytes.begin());
+}
+
 uInt zlib_size(std::size_t bytes) { return static_cast<uInt>(std::min(bytes, most_at_once)); }
 
 }  // namespace
@@ -50,6 +56,7 @@ std::size_t Inflater::unpack(std::span<const std::byte>& packed, std::span<std::
   std::size_t written = 0;
   while (written < out.size()) {
     if (stream.is_complete) {
+      if (stream.wrapping == Wrapping::gzip) packed = packed.subspan(count_zeros(packed));
       if (stream.wrapping == Wrapping::none || packed.empty()) break;
       ::inflateReset(&stream.zlib);  // Another member follows.
       stream.is_complete = false;

@@ -11,12 +11,14 @@
 #include <system_error>
 
 #include "runtime/data/files/files.hpp"
+#include "runtime/data/random.hpp"
 
 namespace lockstep::data {
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)), draft_(text(path_, ".part.", ::getpid())) {
+// A draw names the draft, since processes in two containers may have the same number.
+OutputFile::OutputFile(std::string path) : path_(std::move(path)), draft_(text(path_, ".part.", fresh_seed())) {
   constexpr mode_t all_may_read = 0666;  // less the process's mask
-  file_ = OwnedDescriptor(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, all_may_read));
+  file_ = OwnedDescriptor(::open(draft_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, all_may_read));
   if (!file_) refuse(errno);
 }
 
@@ -25,20 +27,23 @@ OutputFile::~OutputFile() {
 }
 
 void OutputFile::write(std::string_view bytes) {
-  while (!bytes.empty()) {
+  while (failure_ == 0 && !bytes.empty()) {
     const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written > 0)
       bytes.remove_prefix(static_cast<std::size_t>(written));
     else if (written == 0 || errno != EINTR)
-      refuse(written == 0 ? EIO : errno);
+      failure_ = written == 0 ? EIO : errno;
   }
+  if (failure_ != 0) refuse(failure_);
 }
 
 void OutputFile::close() {
-  const int error = ::close(file_.take()) != 0 || ::rename(draft_.c_str(), path_.c_str()) != 0 ? errno : 0;
-  if (error == 0) return;
+  if (failure_ == 0 &&
+      (::fsync(file_.get()) != 0 || ::close(file_.take()) != 0 || ::rename(draft_.c_str(), path_.c_str()) != 0))
+    failure_ = errno;
+  if (failure_ == 0) return;
   ::unlink(draft_.c_str());
-  refuse(error);
+  refuse(failure_);
 }
 
 void OutputFile::refuse(int error) const {

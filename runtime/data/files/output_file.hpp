@@ -17,6 +17,7 @@ class OutputFile {
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
   ~OutputFile();
+  // Throw Error file. After a write that failed, close() throws too.
   void write(std::string_view bytes);
   void close();
 
@@ -26,6 +27,7 @@ class OutputFile {
   std::string path_;
   std::string draft_;
   OwnedDescriptor file_;
+  int failure_ = 0;  // Is the number of the first error.
 };
 
 }  // namespace lockstep::data

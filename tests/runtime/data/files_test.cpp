@@ -16,6 +16,7 @@
 #include "runtime/data/files/lines.hpp"
 #include "runtime/data/files/npy.hpp"
 #include "runtime/data/files/tf_record.hpp"
+#include "tests/support/files_of_no_bytes.hpp"
 #include "tests/support/folder.hpp"
 #include "tests/support/holds.hpp"
 #include "tests/support/refusal.hpp"
@@ -284,6 +285,23 @@ TEST(CsvFiles, HaveQuotesAndTypes) {
   EXPECT_EQ(ages.describe(), "from_csv(\"1.csv\", columns age)");
 }
 
+// Numbers beyond the range of their type are zero if they are too small, and an error if they are too large.
+TEST(CsvFiles, HaveTinyNumbersButNoLargeOnes) {
+  const std::string zeros(400, '0');
+  for (const std::string sign : {"", "-"}) {
+    double number = 1;
+    for (const std::string& tiny :
+         Texts{"1e-400", "0." + zeros + "1", "1" + zeros + "e-900", "0." + zeros + "1e+5", "1E-99999999999999999999"}) {
+      EXPECT_TRUE(data::parse_csv_number(sign + tiny, number)) << sign << tiny;
+      EXPECT_EQ(number, 0) << sign << tiny;
+      EXPECT_EQ(std::signbit(number), sign == "-") << sign << tiny;
+    }
+    for (const std::string& large :
+         Texts{"1e400", "1" + zeros, "1" + zeros + ".5e-1", "0.001e+900", "1E99999999999999999999"})
+      EXPECT_FALSE(data::parse_csv_number(sign + large, number)) << sign << large;
+  }
+}
+
 TEST(CsvFiles, MayLackAHeader) {
   const Folder folder;
   folder.write("a.tsv", "1\ttrue\t0.5\n2\t0\t7\n");
@@ -297,7 +315,41 @@ TEST(CsvFiles, MayLackAHeader) {
             (std::vector<std::pair<double, int>>{{0.5, 1}, {7, 2}}));
 }
 
+// gzip and Python read such files, also those with a member behind the zeros.
+TEST(GzipFiles, MayEndWithZeros) {
+  if (!data::has_zlib()) GTEST_SKIP() << "a build without zlib";
+  const Folder folder;
+  const std::string zeros(300'000, '\0');
+  folder.write("lines.gz", packed("a\nb\n") + zeros + packed("c\n") + zeros);
+  EXPECT_EQ(elements_of(data::from_lines((folder.path() / "lines.gz").string())), (Texts{"a", "b", "c"}));
+  const std::string whole = content_of(golden("images.idx.gz"));
+  folder.write("images.idx.gz", whole + zeros);
+  EXPECT_EQ(elements_of(data::from_idx<Tensor<std::uint8_t>>((folder.path() / "images.idx.gz").string())),
+            elements_of(data::from_idx<Tensor<std::uint8_t>>(golden("images.idx.gz"))));
+}
+
 // --- TFRecord
+
+// A program may go on after an error, and close the file.
+TEST(TfRecordFiles, DoNotAppearAfterAFailedWrite) {
+  const Folder folder;
+  const std::string path = (folder.path() / "file").string();
+  {
+    data::TfRecordWriter writer(path);
+    data::TfRecordWriter other(path);
+    writer.write("whole");
+    other.write("other");
+    {
+      const FilesOfNoBytes full_disk;
+      EXPECT_PRED2(holds, refusal([&] { writer.write("cut"); }, Code::file), "cannot be written: File too large");
+    }
+    EXPECT_PRED2(holds, refusal([&] { writer.close(); }, Code::file), "cannot be written: File too large");
+    EXPECT_FALSE(std::filesystem::exists(path));
+    other.close();
+  }
+  EXPECT_EQ(elements_of(data::from_tf_records(path)), Texts{"other"});
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1) << "no draft is left";
+}
 
 TEST(TfRecords, OfTensorFlowAreRead) {
   for (const std::string& name : readable({"examples.tfrecord", "examples.tfrecord.gz"})) {
