@@ -22,7 +22,9 @@ Opening opening_for(const Stage<C>& stage, const Opening& opening) {
   for (const auto& each : *opening.orders) {
     if (std::ranges::find(shuffles, each.first) != shuffles.end()) orders->push_back(each);
   }
-  return {.orders = std::move(orders), .seed = opening.seed, .epoch = opening.epoch};
+  Opening part = opening;
+  part.orders = std::move(orders);
+  return part;
 }
 
 // Append an opening with its lap to a message, and read one for the same pipeline.
@@ -56,24 +58,32 @@ class CacheStage final : public FollowingStage<C, C> {
     return std::make_unique<CacheCursor>(*this, opening_for(this->upstream(), opening));
   }
   std::int64_t length() const override { return this->upstream().length(); }
+  SharedStage<C> with_input(const InputPart& part) const override {
+    SharedStage<C> changed = this->upstream().with_input(part);
+    return changed ? store_.template stage_on<CacheStage>(std::move(changed), part) : nullptr;
+  }
 
  private:
   using Kept = decltype(std::declval<const Store&>().find(std::declval<const Opening&>()));
   using Recording = decltype(std::declval<const Store&>().record(std::declval<const Opening&>()));
 
-  // Returns the order of the first complete reading, which another process may be keeping; else the one that is given.
+  // Returns the order of the first reading that was complete or found; else the one that is given. All later readings
+  // have it, whatever order other loops and processes keep meanwhile.
   Opening order(const Opening& otherwise) const {
     const std::lock_guard lock(mutex_);
     return first_ ? *first_ : otherwise;
   }
-  void complete(const Opening& opening) const {
+  // Makes an order the first one, unless there is one. Returns true if it is equal to the first one.
+  bool agree(const Opening& opening) const {
     const std::lock_guard lock(mutex_);
     if (!first_) first_ = opening;
+    return are_equal(*first_, opening);
   }
 
   class CacheCursor final : public Cursor<C> {
    public:
-    CacheCursor(const CacheStage& stage, const Opening& opening) : stage_(stage), opening_(opening) {
+    CacheCursor(const CacheStage& stage, const Opening& opening)
+        : stage_(stage), is_peek_(opening.is_peek), opening_(opening) {
       find();
       if (!kept_) restart(stage.order(opening));
     }
@@ -108,13 +118,15 @@ class CacheStage final : public FollowingStage<C, C> {
     }
     void find() {
       kept_ = stage_.store_.find(opening_);
+      if (kept_ && !is_peek_ && !stage_.agree(kept_->opening())) kept_.reset();
       if (kept_) opening_ = kept_->opening();
     }
     void restart(const Opening& opening) {
       opening_ = opening;
+      opening_.is_peek = is_peek_;
       kept_.reset();
       recording_.reset();
-      upstream_ = stage_.upstream().open(opening);
+      upstream_ = stage_.upstream().open(opening_);
       next_ = 0;
       has_ended_ = false;
     }
@@ -125,14 +137,15 @@ class CacheStage final : public FollowingStage<C, C> {
     }
     std::size_t read_upstream(C& out, std::size_t max_rows) try {
       if (has_ended_) return 0;
+      if (is_peek_) return upstream_->read(out, max_rows);
       if (next_ == 0) recording_ = stage_.store_.record(opening_);
       const std::size_t before = rows_of(out);
       const std::size_t found = upstream_->read(out, max_rows);
       if (found > 0 && recording_) recording_->add(out, before, found);
       // A loop over a known number of rows may stop at the last one, without a look for the end.
       if (found > 0 && static_cast<std::int64_t>(next_ + found) != stage_.length()) return found;
-      stage_.complete(opening_);
-      if (recording_) recording_->keep();
+      const bool is_first = stage_.agree(opening_);
+      if (recording_ && is_first) recording_->keep();
       recording_.reset();
       return found;
     } catch (...) {
@@ -141,6 +154,7 @@ class CacheStage final : public FollowingStage<C, C> {
     }
 
     const CacheStage& stage_;
+    bool is_peek_;
     Opening opening_;  // Holds the order of the rows that this cursor reads.
     Kept kept_;
     Recording recording_;
@@ -151,7 +165,7 @@ class CacheStage final : public FollowingStage<C, C> {
 
   std::string name() const override { return store_.name(); }
   SharedStage<C> on(SharedStage<C> upstream) const override {
-    return store_.template stage_on<CacheStage>(std::move(upstream));
+    return store_.template stage_on<CacheStage>(std::move(upstream), InputPart());
   }
 
   Store store_;
@@ -201,7 +215,7 @@ class MemoryStore {
   explicit MemoryStore(const Stage<C>& /*upstream*/) {}
   std::string name() const { return "cache"; }
   template <class S>
-  std::shared_ptr<S> stage_on(SharedStage<C> upstream) const {
+  std::shared_ptr<S> stage_on(SharedStage<C> upstream, const InputPart& /*part*/) const {
     return std::make_shared<S>(std::move(upstream));
   }
   std::optional<Kept> find(const Opening& /*like*/) const {

@@ -37,7 +37,13 @@ std::string shown(const std::string& path) { return text("the cache \"", printab
               "give a path on a disk with free space, in a folder that this process may change");
 }
 
-bool is_same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+// True if the path names the file of a descriptor.
+bool names(const std::string& path, const OwnedDescriptor& file) {
+  struct stat named {};
+  struct stat opened {};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(file.get(), &opened) == 0 && named.st_dev == opened.st_dev &&
+         named.st_ino == opened.st_ino;
+}
 
 // Takes eight bytes at a time. A change in one word alone always changes the result.
 std::uint64_t checksum(std::span<const std::byte> bytes) {
@@ -69,17 +75,16 @@ CacheDraft::CacheDraft(std::string path, OwnedDescriptor file) : path_(std::move
 std::unique_ptr<CacheDraft> CacheDraft::begin(const std::string& path, const CacheHead& head) {
   const std::string name = path + ".draft";
   OwnedDescriptor file(::open(name.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
-  if (!file) refuse_write(path, errno);
+  const int error = file ? 0 : errno;
+  if (error == EACCES && ::access(name.c_str(), F_OK) == 0) return nullptr;
+  if (error != 0) refuse_write(path, error);
   // The system gives up the lock of a process that ends.
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno == EWOULDBLOCK) return nullptr;
     refuse_write(path, errno);
   }
   // Another writer may have published or removed this file before it gave up the lock.
-  struct stat locked {};
-  struct stat named {};
-  if (::fstat(file.get(), &locked) != 0 || ::stat(name.c_str(), &named) != 0 || !is_same_file(locked, named))
-    return nullptr;
+  if (!names(name, file)) return nullptr;
   std::unique_ptr<CacheDraft> draft(new CacheDraft(path, std::move(file)));
   if (::access(path.c_str(), F_OK) == 0) return nullptr;
   if (::ftruncate(draft->file_.get(), 0) != 0) refuse_write(path, errno);
@@ -93,8 +98,11 @@ std::unique_ptr<CacheDraft> CacheDraft::begin(const std::string& path, const Cac
 }
 
 CacheDraft::~CacheDraft() {
-  if (!is_published_) ::unlink(name().c_str());
+  if (!is_published_ && is_named()) ::unlink(name().c_str());
 }
+
+// Another loop may have begun a draft of this name, if somebody has deleted the first one.
+bool CacheDraft::is_named() const { return names(name(), file_); }
 
 void CacheDraft::add(std::uint64_t rows, const Bytes& block) {
   index_.put(rows).put(size_);
@@ -107,7 +115,9 @@ void CacheDraft::publish() {
   const Bytes blocks = index_.take();
   write_section(Writer().put(blocks_).put(std::span<const std::byte>(blocks)).take());
   write(Writer().put(offset).put(checksum(offset)).put(magic).take());
-  if (::fsync(file_.get()) != 0 || ::rename(name().c_str(), path_.c_str()) != 0) refuse_write(path_, errno);
+  if (::fsync(file_.get()) != 0) refuse_write(path_, errno);
+  if (!is_named()) return;
+  if (::rename(name().c_str(), path_.c_str()) != 0) refuse_write(path_, errno);
   is_published_ = true;
   sync_folder_of(path_);
 }
@@ -141,9 +151,16 @@ std::shared_ptr<const CacheFile> CacheFile::open(const std::string& path, const 
                 "give the path of a file, or of none");
   std::shared_ptr<CacheFile> file(new CacheFile(path, std::move(opened)));
   file->size_ = static_cast<std::uint64_t>(its.st_size);
+  file->changed_ = its.st_mtim;
   file->check_head(head);
   file->read_index();
   return file;
+}
+
+bool CacheFile::is_current() const {
+  struct stat its {};
+  return names(path_, file_) && ::fstat(file_.get(), &its) == 0 && its.st_mtim.tv_sec == changed_.tv_sec &&
+         its.st_mtim.tv_nsec == changed_.tv_nsec;
 }
 
 void CacheFile::refuse(std::uint64_t offset, const std::string& why) const {

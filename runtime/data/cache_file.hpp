@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <ctime>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,15 +23,16 @@ struct CacheHead {
 // Writes a file under another name. Nobody sees it before publish().
 class CacheDraft {
  public:
-  // Returns a draft of the file at `path`. Returns null if another loop or process writes it, or has written it. A
-  // draft of a process that has ended is begun anew.
+  // Returns a draft of the file at `path`. Returns null if another loop or process writes it, or has written it, and
+  // for a draft of another user. A draft of a process that has ended is begun anew.
   static std::unique_ptr<CacheDraft> begin(const std::string& path, const CacheHead& head);
   // Removes the draft, unless it has been published.
   ~CacheDraft();
   CacheDraft(const CacheDraft&) = delete;
   CacheDraft& operator=(const CacheDraft&) = delete;
 
-  // Append a block, and complete the file under its name. Both throw Error file, and name the path.
+  // Append a block, and complete the file under its name. Both throw Error file, and name the path. A draft that
+  // somebody has deleted is not published.
   void add(std::uint64_t rows, const Bytes& block);
   void publish();
 
@@ -38,6 +40,7 @@ class CacheDraft {
   CacheDraft(std::string path, OwnedDescriptor file);
   void write(const Bytes& bytes);
   void write_section(const Bytes& content);
+  bool is_named() const;
   std::string name() const { return path_ + ".draft"; }
 
   std::string path_;
@@ -61,6 +64,8 @@ class CacheFile {
   // another pipeline or other types than `head`.
   static std::shared_ptr<const CacheFile> open(const std::string& path, const CacheHead& head);
 
+  // True if the path still names this file, and nobody has written to it since.
+  bool is_current() const;
   const Bytes& opening() const { return head_.opening; }
   std::uint64_t rows() const { return rows_; }
   // Returns the block of a row that is there.
@@ -79,6 +84,7 @@ class CacheFile {
   std::string path_;
   OwnedDescriptor file_;
   std::uint64_t size_ = 0;
+  timespec changed_{};  // Is the time of the last change.
   CacheHead head_;
   std::vector<Block> blocks_;
   std::uint64_t rows_ = 0;

@@ -279,8 +279,9 @@ class Dataset {
   Dataset with_options(const data::DatasetOptions& options) const {
     return Dataset(std::make_shared<data::OptionsStage<Columns>>(stage_, options));
   }
-  // Returns the first element; nothing if there is none. It begins no loop, so that later shuffles stay as they are.
-  std::optional<E> peek() const { return DatasetIterator<E>(stage_, data::Opening()).next(); }
+  // Returns the first element; nothing if there is none. It begins no loop: later shuffles stay as they are, and
+  // caches keep nothing of it.
+  std::optional<E> peek() const { return DatasetIterator<E>(stage_, data::peek_opening_of(*stage_)).next(); }
 
   // Returns an iterator at the first element. It keeps the stages, so the data set may be destroyed first.
   DatasetIterator<E> open() const { return DatasetIterator<E>(stage_); }

@@ -47,7 +47,7 @@ class FileStore {
     }
 
    private:
-    void load(const CacheFile::Block& block) {
+    void load(const CacheFile::Block& block) try {
       clear(rows_);
       const Bytes bytes = file_->read(block);
       Reader reader(bytes);
@@ -55,6 +55,10 @@ class FileStore {
       if (rows_of(rows_) != block.rows)
         file_->refuse(block.offset, "a block has another number of rows than the index");
       block_ = block;
+    } catch (...) {
+      clear(rows_);
+      block_ = {};
+      throw;
     }
 
     std::shared_ptr<const CacheFile> file_;
@@ -96,13 +100,15 @@ class FileStore {
     std::size_t block_rows_ = 1;
   };
 
-  FileStore(const Stage<C>& upstream, std::string path, Bytes types)
-      : path_(std::move(path)), head_{.pipeline = upstream.describe(), .types = std::move(types)} {}
+  FileStore(const Stage<C>& upstream, std::string path, const Bytes& types)
+      : path_(std::move(path)), head_{.pipeline = upstream.describe(), .types = types} {}
   // Has no path, since each process may have its own.
   std::string name() const { return "cache(file)"; }
+  // Gives each part of the input a file of its own, since the descriptions of two parts may be equal.
   template <class S>
-  std::shared_ptr<S> stage_on(SharedStage<C> upstream) const {
-    return std::make_shared<S>(std::move(upstream), path_, head_.types);
+  std::shared_ptr<S> stage_on(SharedStage<C> upstream, const InputPart& part) const {
+    const std::string suffix = part.shards == 1 ? "" : text(".shard-", part.index, "-of-", part.shards);
+    return std::make_shared<S>(std::move(upstream), path_ + suffix, head_.types);
   }
   std::optional<Kept> find(const Opening& like) const {
     std::shared_ptr<const CacheFile> file = opened();
@@ -124,9 +130,10 @@ class FileStore {
   }
 
  private:
+  // Opens the file again if somebody has deleted or replaced it.
   std::shared_ptr<const CacheFile> opened() const {
     const std::lock_guard lock(mutex_);
-    if (!file_) file_ = CacheFile::open(path_, head_);
+    if (!file_ || !file_->is_current()) file_ = CacheFile::open(path_, head_);
     return file_;
   }
 

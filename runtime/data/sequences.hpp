@@ -409,6 +409,7 @@ class InterleaveStage final : public FollowingStage<Columns<E>, C> {
       slot.number = elements_++;
       // Shuffles in it have no order in this opening. Those without a seed follow from the loop's.
       Opening inner;
+      inner.is_peek = opening_.is_peek;
       inner.seed = random_bits({opening_.seed, opening_.epoch}, slot.number);
       slot.cursor = slot.stage->open(inner);
       return true;

@@ -45,6 +45,8 @@ class OrderSource {
   // Without a seed, it draws one of its own.
   explicit OrderSource(std::optional<std::uint64_t> seed) : seed_(seed ? *seed : fresh_seed()) {}
   Order next() const { return {seed_, loops_.fetch_add(1, std::memory_order_relaxed)}; }
+  // Returns the order of the first loop, and counts none.
+  Order first() const { return {seed_, 0}; }
 
  private:
   std::uint64_t seed_;
@@ -57,6 +59,7 @@ struct Opening {
   std::shared_ptr<const Orders> orders = std::make_shared<Orders>();  // Holds the order of each shuffle; never null.
   std::uint64_t seed = 0;   // Is for shuffles in the data sets that functions return.
   std::uint64_t epoch = 0;  // Counts the laps of repeat(), with those of the stages above.
+  bool is_peek = false;     // Is true for a look at the first element, of which caches keep nothing.
 
   // Returns the order of a shuffle; nothing for one in a data set that a function has returned.
   std::optional<Order> find(const OrderSource* shuffle) const {
@@ -230,17 +233,31 @@ void Stage<C>::gather(std::span<const std::int64_t> /*numbers*/, C& /*out*/) con
   throw Error(Code::internal, text(describe(), " has no numbered rows"));
 }
 
-// Returns the opening of a loop that begins now.
-template <class C>
-Opening opening_of(const Stage<C>& stage) {
+// Returns an opening with an order for each shuffle, which a function returns.
+template <class C, class F>
+Opening opening_with(const Stage<C>& stage, F&& order_of) {
   std::vector<const OrderSource*> shuffles;
   stage.add_shuffles(shuffles);
   auto orders = std::make_shared<Opening::Orders>();
   for (const OrderSource* const each : shuffles) {
     if (std::ranges::find(*orders, each, &Opening::Orders::value_type::first) == orders->end())
-      orders->emplace_back(each, each->next());
+      orders->emplace_back(each, order_of(*each));
   }
-  return {.orders = std::move(orders), .seed = fresh_seed(), .epoch = 0};
+  return {.orders = std::move(orders), .seed = 0, .epoch = 0, .is_peek = false};
+}
+// Returns the opening of a loop that begins now.
+template <class C>
+Opening opening_of(const Stage<C>& stage) {
+  Opening opening = opening_with(stage, [](const OrderSource& shuffle) { return shuffle.next(); });
+  opening.seed = fresh_seed();
+  return opening;
+}
+// Returns the opening of a look at the first element, which is no loop.
+template <class C>
+Opening peek_opening_of(const Stage<C>& stage) {
+  Opening opening = opening_with(stage, [](const OrderSource& shuffle) { return shuffle.first(); });
+  opening.is_peek = true;
+  return opening;
 }
 // Appends the opening to a message, and reads one for the same pipeline.
 inline void save(const Opening& opening, Writer& to) {
@@ -250,6 +267,7 @@ inline void save(const Opening& opening, Writer& to) {
 inline Opening load(const Opening& like, Reader& from) {
   auto orders = std::make_shared<Opening::Orders>(*like.orders);
   Opening opening;
+  opening.is_peek = like.is_peek;
   opening.seed = from.get<std::uint64_t>();
   for (auto& [source, order] : *orders) {
     order.seed = from.get<std::uint64_t>();

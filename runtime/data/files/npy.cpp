@@ -196,6 +196,7 @@ std::vector<FileArray> read_npz(const std::string& path, const std::vector<std::
   const auto file = std::make_shared<const MappedFile>(path);
   const std::vector<ZipEntry> entries = read_zip_directory(path, file->bytes());
   std::vector<FileArray> arrays;
+  arrays.reserve(names.size());
   for (const std::string& name : names) arrays.push_back(read_npz_member(path, file, entries, name));
   return arrays;
 }

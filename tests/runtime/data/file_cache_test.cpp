@@ -225,6 +225,98 @@ TEST(FileCaches, KeepTheOrderOfTheFirstLapInAllProcesses) {
   EXPECT_TRUE(std::filesystem::exists(path));
 }
 
+// Another job may publish another order between the laps.
+TEST(FileCaches, KeepTheOrderOfTheFirstLapBesideAnotherJob) {
+  const Folder folder;
+  const std::string path = (folder.path() / "cache").string();
+  const auto make = [&] { return data::range(30).shuffle(30).cache(path).repeat(2); };
+  auto writer = make().open();
+  rest_of(writer, 1);
+  auto iterator = make().open();
+  const std::vector<std::string> lap = rest_of(iterator, 30);
+  rest_of(writer);
+  ASSERT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(rest_of(iterator), lap);
+}
+
+TEST(FileCaches, KeepNothingOfPeeks) {
+  const Folder folder;
+  const std::string path = (folder.path() / "cache").string();
+  const auto cached = data::range(2).shuffle(2, {.seed = 4}).cache(path);
+  const auto batches = cached.batch(2).prefetch(2);
+  const auto in_memory = data::range(2).shuffle(2).cache().batch(2);
+  const auto inner = data::range(1).flat_map([&](Number) { return cached; }).batch(2);
+  EXPECT_TRUE(batches.peek().has_value());
+  EXPECT_TRUE(inner.peek().has_value());
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_FALSE(std::filesystem::exists(path + ".draft"));
+  const std::vector<std::string> expected = all_of(batches);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(printed(*batches.peek()), expected[0]);
+  EXPECT_EQ(all_of(batches), expected);
+  EXPECT_TRUE(in_memory.peek().has_value());
+  auto first = in_memory.open();
+  auto second = in_memory.open();
+  second.seek(first.position());
+  EXPECT_EQ(rest_of(first), rest_of(second));
+}
+
+// The remedy of the message helps the same program.
+TEST(FileCaches, AreWrittenAgainOnceADamagedOneIsDeleted) {
+  const Folder folder;
+  const std::string path = (folder.path() / "cache").string();
+  int calls = 0;
+  const auto cached = pairs(path, calls);
+  const std::vector<std::string> expected = all_of(cached);
+  const std::string whole = content_of(path);
+  std::string damaged = whole;
+  damaged[whole.size() / 2] = static_cast<char>(damaged[whole.size() / 2] ^ 1);
+  std::filesystem::remove(path);
+  folder.write("cache", damaged);
+  EXPECT_PRED2(holds, refusal([&] { all_of(cached); }, Code::file), "-> delete it");
+  std::filesystem::remove(path);
+  calls = 0;
+  EXPECT_EQ(all_of(cached), expected);
+  EXPECT_EQ(calls, 40);
+  EXPECT_EQ(content_of(path), whole);
+  EXPECT_EQ(all_of(cached), expected);
+  EXPECT_EQ(calls, 40);
+}
+
+// Parts of the input may have equal descriptions, such as files of equal names.
+TEST(FileCaches, AreOneForEachPartOfTheInput) {
+  const Folder folder;
+  const std::string path = (folder.path() / "cache").string();
+  const auto cached = data::range(6).shard(data::shard_hint).cache(path);
+  for (std::int64_t i = 0; i < 2; ++i) {
+    const Dataset<Number> part(cached.stage()->with_input({.shards = 2, .index = i}));
+    const std::vector<std::string> expected = all_of(data::range(6).shard(2, i));
+    for (int lap = 0; lap < 2; ++lap) EXPECT_EQ(all_of(part), expected);
+    EXPECT_TRUE(std::filesystem::exists(path + ".shard-" + std::to_string(i) + "-of-2"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// Somebody deletes a draft, and another loop begins a new one under its name.
+TEST(FileCaches, LeaveTheDraftOfAnotherLoop) {
+  const Folder folder;
+  const std::string path = (folder.path() / "cache").string();
+  int calls = 0;
+  const auto cached = pairs(path, calls);
+  auto first = cached.open();
+  rest_of(first, 1);
+  std::filesystem::remove(path + ".draft");
+  auto second = pairs(path, calls).open();
+  const std::vector<std::string> beginning = rest_of(second, 1);
+  EXPECT_EQ(rest_of(first).size(), 39U);
+  first = cached.open();  // The end of the first loop's draft removes nothing, either.
+  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_TRUE(std::filesystem::exists(path + ".draft"));
+  rest_of(second);
+  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(all_of(cached).size(), 40U);
+}
+
 TEST(FileCaches, TakeOverFromAProcessThatDied) {
   const Folder folder;
   const std::string path = (folder.path() / "cache").string();
