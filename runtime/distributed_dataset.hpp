@@ -373,14 +373,21 @@ auto Strategy::distribute_from(F&& function, const InputOptions& options) {
   using E = typename Result::Element;
   static_assert(detail::all_leaves<E>([]<class Leaf>() { return data::is_tensor<Leaf>; }),
                 "lockstep: the function of distribute_from() returns batches; call batch(size for one replica)");
-  const InputContext context = detail::input_context_of(*this, options);
+  const InputContext of_process = detail::input_context_of(*this, options);
   const bool is_per_replica = options.replication == ReplicationMode::per_replica;
   std::vector<Dataset<E>> datasets;
   std::exception_ptr failure;
   try {
-    for (int i = 0; i < (is_per_replica ? num_local_replicas() : 1); ++i) datasets.push_back(function(context));
+    for (int i = 0; i < (is_per_replica ? num_local_replicas() : 1); ++i) {
+      InputContext context = of_process;
+      if (is_per_replica) {
+        context.num_input_pipelines = num_replicas_in_sync();
+        context.input_pipeline_id = replica(i).replica_id_in_sync_group();
+      }
+      datasets.push_back(function(std::as_const(context)));
+    }
   } catch (...) {
-    if (context.num_input_pipelines == 1) throw;
+    if (of_process.num_input_pipelines == 1) throw;
     failure = std::current_exception();  // The first loop throws it in all processes.
   }
   return DistributedDataset<E>(*this,

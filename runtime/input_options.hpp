@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <ostream>
 
 #include "runtime/data/pieces.hpp"
 #include "runtime/data/random.hpp"
@@ -36,18 +37,22 @@ struct InputOptions {
   bool place_dataset_on_device = false;
 };
 
-// Describes a process to the function that distribute_from() calls.
+// Describes a process, or a replica with ReplicationMode::per_replica, to the function that distribute_from() calls.
 struct InputContext {
-  int num_input_pipelines = 1;  // Counts the processes.
+  int num_input_pipelines = 1;  // Counts the processes, or the replicas of all.
   int input_pipeline_id = 0;
   int num_replicas_in_sync = 1;
 
   // Returns the batch size of a replica. Throws Error usage if the replicas cannot have equal parts.
   std::int64_t get_per_replica_batch_size(std::int64_t global_batch_size) const;
-  // Returns another seed for each process, always the same one.
+  // Returns another seed for each process or replica, always the same one.
   std::uint64_t seed_for(std::uint64_t seed) const {
     return data::random_bits({seed, 0}, static_cast<std::uint64_t>(input_pipeline_id));
   }
 };
+inline std::ostream& operator<<(std::ostream& out, const InputContext& context) {
+  return out << "InputContext(input pipeline id: " << context.input_pipeline_id
+             << ", total: " << context.num_input_pipelines << ')';
+}
 
 }  // namespace lockstep
