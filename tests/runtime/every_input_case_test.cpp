@@ -3,6 +3,7 @@
 // layout.
 #include <algorithm>
 
+#include "runtime/default_strategy.hpp"
 #include "runtime/distributed_dataset.hpp"
 #include "tests/runtime/layouts.hpp"
 #include "tests/runtime/variable_case.hpp"
@@ -107,6 +108,7 @@ TEST_P(Inputs, OfOneFunctionForEachReplicaKnowTheirReplica) {
         {.replication = ReplicationMode::per_replica,
          .fetch_to_device = !is_on_device,
          .place_dataset_on_device = is_on_device});
+    EXPECT_EQ(dataset.spec()[1].to_string(), "TensorSpec(shape=(None,), dtype=tf.int64, name=None)");
     std::int64_t step = 0;
     for (const auto& [x, products] : dataset) {
       for (int local = 0; local < strategy->num_local_replicas(); ++local) {
@@ -285,6 +287,19 @@ TEST(InputContexts, DescribeTheirProcess) {
   const InputContext alone;
   EXPECT_EQ(alone.num_replicas_in_sync, 1);
   EXPECT_EQ(alone.input_pipeline_id, 0);
+}
+
+TEST(InputContexts, OfTheDefaultStrategyAreOfOneProcess) {
+  Strategy& strategy = default_strategy();
+  const auto dataset = strategy.distribute_from([](const InputContext& context) {
+    EXPECT_EQ(context.num_input_pipelines, 1);
+    EXPECT_EQ(context.input_pipeline_id, 0);
+    EXPECT_EQ(context.num_replicas_in_sync, 1);
+    return data::range(10).batch(2).repeat();
+  });
+  auto batches = dataset.open();
+  const auto same = strategy.run([](const Array& mine) { return mine; }, *batches.next());
+  EXPECT_EQ(same[0], numbers_from(0, 2));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Inputs, testing::ValuesIn(layouts()), [](const auto& each) { return each.param.name; });
