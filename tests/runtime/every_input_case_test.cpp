@@ -100,7 +100,7 @@ TEST_P(Inputs, OfOneFunctionForEachReplicaKnowTheirReplica) {
     const auto dataset = strategy->distribute_from(
         [&](const InputContext& context) {
           EXPECT_EQ(context.num_input_pipelines, size());
-          return data::range(9 * size())
+          return data::range(std::int64_t{9} * size())
               .shard(context.num_input_pipelines, context.input_pipeline_id)
               .map([factor = context.input_pipeline_id + 1](std::int64_t x) { return std::tuple(x, x * factor); })
               .batch(1);
