@@ -214,6 +214,9 @@ inline constexpr bool is_tensor<Tensor<T>> = true;
 template <class E>
 inline constexpr bool is_text = std::is_same_v<E, std::string>;
 
+template <class E>
+inline constexpr bool is_leaf = Number<E> || is_tensor<E> || is_text<E> || detail::IsPerReplica<E>;
+
 // Returns references to the numbers, tensors and texts in an element, in order.
 template <class E>
 auto leaves(E& element) {
@@ -223,7 +226,7 @@ auto leaves(E& element) {
   } else if constexpr (TupleLike<Plain>) {
     return std::apply([](auto&... each) { return std::tuple_cat(leaves(each)...); }, element);
   } else {
-    static_assert(Number<Plain> || is_tensor<Plain> || is_text<Plain> || detail::IsPerReplica<Plain>,
+    static_assert(is_leaf<Plain>,
                   "lockstep: the elements of a data set are numbers, tensors, std::strings, tuples of them, or structs "
                   "with Fields");
     return std::tuple<E&>(element);

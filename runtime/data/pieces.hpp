@@ -75,7 +75,7 @@ void divide_rows(const C& rows, const std::vector<RowRange>& kept, std::span<C> 
 template <class C>
 inline constexpr bool are_tensors = false;
 template <class... T>
-inline constexpr bool are_tensors<std::tuple<Column<T>...>> = !(std::is_same_v<T, std::string> || ...);
+inline constexpr bool are_tensors<std::tuple<Column<T>...>> = (Number<T> && ...);
 
 // Returns the number of rows in a batch, which is the only row of the columns. Throws Error usage if its tensors have
 // different numbers.

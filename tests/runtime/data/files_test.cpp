@@ -19,6 +19,7 @@
 #include "tests/support/files_of_no_bytes.hpp"
 #include "tests/support/folder.hpp"
 #include "tests/support/holds.hpp"
+#include "tests/support/lacks.hpp"
 #include "tests/support/refusal.hpp"
 
 namespace lockstep::test {
@@ -317,7 +318,7 @@ TEST(CsvFiles, MayLackAHeader) {
 
 // gzip and Python read such files, also those with a member behind the zeros.
 TEST(GzipFiles, MayEndWithZeros) {
-  if (!data::has_zlib()) GTEST_SKIP() << "a build without zlib";
+  if (!data::has_zlib()) GTEST_SKIP() << lacks("zlib, which this build has not");
   const Folder folder;
   const std::string zeros(300'000, '\0');
   folder.write("lines.gz", packed("a\nb\n") + zeros + packed("c\n") + zeros);
@@ -518,7 +519,7 @@ TEST(DamagedFiles, AreRefusedWithTheirPlace) {
 }
 
 TEST(DamagedFiles, MayBePackedInABuildWithoutZlib) {
-  if (data::has_zlib()) GTEST_SKIP() << "this build has zlib";
+  if (data::has_zlib()) GTEST_SKIP() << lacks("a build without zlib");
   for (const char* const name : {"images.idx.gz", "examples.tfrecord.gz", "deflated.npz"})
     EXPECT_PRED2(holds, refusal([&] { read_by_ending(golden(name)); }, Code::file), "was built without zlib");
 }
