@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "runtime/data/files/files.hpp"
 
@@ -91,18 +92,16 @@ std::string pack_gzip(std::string_view content, const std::string& path) {
     throw Error(Code::out_of_memory, text("zlib has no memory to pack ", place_of(path)));
   const std::unique_ptr<z_stream, int (*)(z_stream*)> owner(&zlib, ::deflateEnd);
   std::string packed;
+  std::vector<char> out(std::size_t{1} << 16U);
   for (int status = Z_OK; status != Z_STREAM_END;) {
-    constexpr std::size_t more = std::size_t{1} << 16U;
-    const std::size_t before = packed.size();
-    packed.resize(before + more);
     const uInt in_size = zlib_size(content.size());
     zlib.next_in = reinterpret_cast<const Bytef*>(content.data());
     zlib.avail_in = in_size;
-    zlib.next_out = reinterpret_cast<Bytef*>(packed.data() + before);
-    zlib.avail_out = zlib_size(more);
+    zlib.next_out = reinterpret_cast<Bytef*>(out.data());
+    zlib.avail_out = zlib_size(out.size());
     status = ::deflate(&zlib, in_size == content.size() ? Z_FINISH : Z_NO_FLUSH);
     content.remove_prefix(in_size - zlib.avail_in);
-    packed.resize(packed.size() - zlib.avail_out);
+    packed.append(out.data(), out.size() - zlib.avail_out);
   }
   return packed;
 }
