@@ -2,12 +2,11 @@
 // Parses device names, lists this process's devices, and binds replicas' threads to processors.
 #include "runtime/devices.hpp"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cctype>
 
 #include "collectives/gpu/device_backend.hpp"
+#include "topology/base/affinity.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 #include "topology/machine/device.hpp"
@@ -76,27 +75,6 @@ std::vector<MachinePiece> pieces_by_device(const std::vector<DeviceName>& names)
     buses.push_back(is_known ? seen[static_cast<std::size_t>(name.index)].bus : std::string());
   }
   return divide_by_device(here().machine, here().allowed, buses);
-}
-
-// Returns the processors of this thread; empty if the system does not tell.
-std::vector<int> bound_to() {
-  cpu_set_t set;
-  std::vector<int> cpus;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
-// Returns false if the system refuses, as in some containers.
-bool bind_to(const std::vector<int>& cpus) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) {
-    if (cpu < CPU_SETSIZE) CPU_SET(static_cast<std::size_t>(cpu), &set);
-  }
-  return ::sched_setaffinity(0, sizeof set, &set) == 0;
 }
 
 void refuse_missing(const DeviceName& wanted, const std::vector<std::string>& there, const std::string& why) {
@@ -215,11 +193,11 @@ std::vector<ReplicaPlacement> placements_for(const std::vector<std::string>& dev
 
 ScopedCpuBinding::ScopedCpuBinding(const std::vector<int>& cpus) {
   if (cpus.empty()) return;
-  before_ = bound_to();
-  if (before_.empty() || before_ == cpus || !bind_to(cpus)) before_.clear();
+  before_ = bound_processors();
+  if (before_.empty() || before_ == cpus || !bind_to_processors(cpus)) before_.clear();
 }
 ScopedCpuBinding::~ScopedCpuBinding() {
-  if (!before_.empty()) bind_to(before_);
+  if (!before_.empty()) bind_to_processors(before_);
 }
 
 }  // namespace detail

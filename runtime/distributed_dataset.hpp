@@ -30,7 +30,7 @@
 namespace lockstep {
 namespace detail {
 
-// Is what a distributed data set does to open a loop. It refers to its strategy, which must outlive it.
+// Opens the loops of a distributed data set. It refers to its strategy, which must outlive it.
 template <class E>
 class InputPlan {
  public:
@@ -39,8 +39,8 @@ class InputPlan {
   InputPlan(const InputPlan&) = delete;
   InputPlan& operator=(const InputPlan&) = delete;
   virtual ~InputPlan() = default;
-  // Begins a new loop. All processes call it.
-  virtual StartedLoop<C> start() const = 0;
+  // Returns the steps of a new loop. All processes call it.
+  virtual std::unique_ptr<StepSource<C>> open() const = 0;
   virtual LoopDescription description() const = 0;
   // Returns the data set that has the elements of this process.
   virtual const Dataset<E>& dataset() const = 0;
@@ -68,14 +68,12 @@ class DividedInput final : public InputPlan<E> {
       failure_ = std::current_exception();
     }
   }
-  StartedLoop<C> start() const override {
-    const LoopDescription mine = description();
-    require_equal_pipelines(strategy_, mine.identity);
+  std::unique_ptr<StepSource<C>> open() const override {
     const data::Opening opening = share_opening(strategy_, data::opening_of(*dataset_.stage()));
-    return start_loop<C>(strategy_, mine, [&] {
-      if (failure_) std::rethrow_exception(failure_);
-      return open(opening);
-    });
+    if (failure_) std::rethrow_exception(failure_);
+    if (division_.has_one_sequence()) return std::make_unique<SharedSequence<E>>(part_, opening, division_.pieces());
+    return std::make_unique<OwnRows<E>>(part_, opening, division_.size_cycle(), division_.first_in_cycle(),
+                                        static_cast<std::size_t>(strategy_.num_local_replicas()));
   }
   const Dataset<E>& dataset() const override { return dataset_; }
   LoopDescription description() const override {
@@ -85,12 +83,6 @@ class DividedInput final : public InputPlan<E> {
   }
 
  private:
-  std::unique_ptr<StepSource<C>> open(const data::Opening& opening) const {
-    if (division_.has_one_sequence()) return std::make_unique<SharedSequence<E>>(part_, opening, division_.pieces());
-    return std::make_unique<OwnRows<E>>(part_, opening, division_.circle(), division_.first_in_circle(),
-                                        static_cast<std::size_t>(strategy_.num_local_replicas()));
-  }
-
   Strategy& strategy_;
   Dataset<E> dataset_;
   InputDivision division_;
@@ -112,13 +104,9 @@ class OwnInput final : public InputPlan<E> {
         failure_(std::move(failure)),
         is_per_replica_(options.replication == ReplicationMode::per_replica),
         prefetch_(prefetch_of(strategy, options)) {}
-  StartedLoop<C> start() const override {
-    const LoopDescription mine = description();
-    require_equal_pipelines(strategy_, mine.identity);
-    return start_loop<C>(strategy_, mine, [&] {
-      if (failure_) std::rethrow_exception(failure_);
-      return std::make_unique<OwnElements<E>>(datasets_, static_cast<std::size_t>(strategy_.num_local_replicas()));
-    });
+  std::unique_ptr<StepSource<C>> open() const override {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::make_unique<OwnElements<E>>(datasets_, static_cast<std::size_t>(strategy_.num_local_replicas()));
   }
   const Dataset<E>& dataset() const override {
     if (failure_) std::rethrow_exception(failure_);
@@ -175,7 +163,8 @@ class DistributedIterator {
 
   // All processes call it.
   DistributedIterator(Strategy& strategy, const detail::InputPlan<E>& plan)
-      : loop_(std::make_unique<detail::InputLoop<data::Columns<E>>>(strategy, plan.start(), plan.description())) {}
+      : loop_(std::make_unique<detail::InputLoop<data::Columns<E>>>(strategy, plan.description(),
+                                                                    [&] { return plan.open(); })) {}
 
   // Returns the pieces of the next step; nothing at the end, which all processes reach at once. A replica's piece may
   // have no rows. If the input of one process fails, its exception ends the loops of all.
@@ -196,9 +185,9 @@ class DistributedIterator {
   // as it does for data sets of each process's own with known lengths.
   std::optional<std::int64_t> global_rows() const { return loop_->global_rows(); }
 
-  // Saves a message in each step of a loop whose length is unknown: what the processes must tell one another travels
-  // with the gradients. All processes call it, between two steps. The reducer must outlive the iterator. It carries the
-  // words of one iterator at a time.
+  // Saves a message in each step of a loop whose length is unknown: the processes' counts travel with the gradients.
+  // All processes call it, between two steps. The reducer must outlive the iterator, and carries the counts of one
+  // iterator at a time.
   void travel_with(GradientReducer& reducer) { loop_->travel_with(reducer); }
 
   // Return and take a position. In a sequence that all processes share it fits any number of replicas and processes;
@@ -210,78 +199,11 @@ class DistributedIterator {
   std::unique_ptr<detail::InputLoop<data::Columns<E>>> loop_;
 };
 
-// Refuses the stages of a data set: a distributed one has none.
-class WithoutTransformations {
- public:
+// Refuses calls of a data set's stages.
+struct RefusedStage {
   template <class... A>
-  void map(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void filter(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void flat_map(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void interleave(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void batch(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void padded_batch(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void unbatch(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void shuffle(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void repeat(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void take(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void skip(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void shard(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void concatenate(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void enumerate(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void cache(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-  template <class... A>
-  void prefetch(A&&... /*arguments*/) const {
-    refuse<std::tuple<A...>>();
-  }
-
- private:
-  template <class A>
-  static void refuse() {
-    static_assert(detail::always_false<A>,
+  void operator()(A&&... /*arguments*/) const {
+    static_assert(detail::always_false<std::tuple<A...>>,
                   "lockstep: a distributed data set has no transformations; call them before distribute()");
   }
 };
@@ -289,7 +211,7 @@ class WithoutTransformations {
 // Is made by Strategy::distribute() and distribute_from(). It refers to the strategy, which must outlive it. Copies are
 // cheap.
 template <class E>
-class DistributedDataset : public WithoutTransformations {
+class DistributedDataset {
  public:
   using Batch = typename DistributedIterator<E>::Batch;
 
@@ -332,6 +254,10 @@ class DistributedDataset : public WithoutTransformations {
   };
   LoopIterator begin() const { return LoopIterator(open(), strategy_->num_local_replicas()); }
   std::default_sentinel_t end() const { return {}; }
+
+  // Are refused by the compiler.
+  static constexpr RefusedStage map{}, filter{}, flat_map{}, interleave{}, batch{}, padded_batch{}, unbatch{},
+      shuffle{}, repeat{}, take{}, skip{}, shard{}, concatenate{}, enumerate{}, cache{}, prefetch{};
 
  private:
   template <class T>

@@ -24,7 +24,7 @@ data::Opening share_opening(Strategy& strategy, const data::Opening& mine);
 // Returns the number of replicas of each process.
 std::vector<int> replicas_of_processes(Strategy& strategy);
 
-// Describes what a process is about to read.
+// Describes the data that a process begins to read.
 struct LoopStart {
   std::string pipeline;                  // Is for errors.
   std::int64_t length = 0;               // Is the number of steps, data::infinite or data::unknown_length.

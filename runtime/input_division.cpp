@@ -121,9 +121,9 @@ data::BatchPieces InputDivision::pieces() const {
   return {.of = of, .is_cut_at_end = !weights_ && division_ == BatchDivision::fixed_size, .pipeline = pipeline_.text};
 }
 
-// The first piece is as large as any. Each process begins where its first replica is in the circle, so that a step of
+// The first piece is as large as any. Each process begins where its first replica is in the cycle, so that a step of
 // all processes has the rows of one batch.
-std::vector<std::int64_t> InputDivision::circle() const {
+std::vector<std::int64_t> InputDivision::size_cycle() const {
   std::vector<std::int64_t> sizes;
   sizes.reserve(static_cast<std::size_t>(replicas_));
   for (int piece = 0; piece < replicas_; ++piece)

@@ -32,9 +32,9 @@ class InputDivision {
   bool has_one_sequence() const { return sharding_ == data::Sharding::data; }
   // Returns the pieces of this process's replicas in each batch of the common sequence.
   data::BatchPieces pieces() const;
-  // Return the sizes of pieces of own rows, which follow one another in a circle, and the place of the first one.
-  std::vector<std::int64_t> circle() const;
-  std::size_t first_in_circle() const { return static_cast<std::size_t>(first_); }
+  // Return the sizes of pieces of own rows, which follow one another in a cycle, and the place of the first one.
+  std::vector<std::int64_t> size_cycle() const;
+  std::size_t first_in_cycle() const { return static_cast<std::size_t>(first_); }
   // Returns the stage with this process's part of the input.
   template <class C>
   data::SharedStage<C> part_of(const data::SharedStage<C>& stage) const {
@@ -44,7 +44,7 @@ class InputDivision {
     if (!part) refuse_without_input();
     return part;
   }
-  // Returns what the options add to the pipeline's text: ", divided evenly".
+  // Returns the text that the options add to the pipeline's: ", divided evenly".
   std::string describe() const;
 
  private:

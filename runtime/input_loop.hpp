@@ -17,7 +17,7 @@
 
 namespace lockstep::detail {
 
-// Tells what a loop is about, besides its source.
+// Describes a loop, besides its source.
 struct LoopDescription {
   std::string identity;  // Must be the same in all processes.
   bool has_one_sequence = true;
@@ -30,13 +30,14 @@ struct StartedLoop {
   std::unique_ptr<StepSource<C>> source;
   std::int64_t length = 0;  // Counts the steps of the longest loop.
 };
-// Makes the source of a loop with the same one in all processes. If that fails in one process, it fails in all.
-template <class C, class Make>
-StartedLoop<C> start_loop(Strategy& strategy, const LoopDescription& description, Make&& make) {
+// Begins a loop in all processes. `open` returns the source of this one. If it throws in one process, all fail.
+template <class C, class Open>
+StartedLoop<C> start_loop(Strategy& strategy, const LoopDescription& description, Open&& open) {
+  require_equal_pipelines(strategy, description.identity);
   StartedLoop<C> loop;
   LoopStart mine{.pipeline = description.identity, .has_one_sequence = description.has_one_sequence};
   try {
-    loop.source = make();
+    loop.source = open();
     mine.length = loop.source->length();
     mine.beginning = hash(loop.source->position());
   } catch (...) {
@@ -50,9 +51,9 @@ StartedLoop<C> start_loop(Strategy& strategy, const LoopDescription& description
 template <class C>
 class StepReader {
  public:
-  // `keeps_marks` lets position_before() find the positions of steps.
-  StepReader(std::unique_ptr<StepSource<C>> source, std::size_t pieces, int prefetch, bool keeps_marks)
-      : source_(std::move(source)), pieces_(pieces), keeps_marks_(keeps_marks || prefetch > 0) {
+  // `keeps_positions` lets position_before() find those of steps.
+  StepReader(std::unique_ptr<StepSource<C>> source, std::size_t pieces, int prefetch, bool keeps_positions)
+      : source_(std::move(source)), pieces_(pieces), keeps_positions_(keeps_positions || prefetch > 0) {
     if (prefetch == 0) return;
     ahead_ =
         std::make_unique<data::ReadAhead<InputStep<C>>>(static_cast<std::size_t>(prefetch), [this](InputStep<C>& step) {
@@ -76,52 +77,43 @@ class StepReader {
   }
   // Returns the position before a step that read() has returned.
   Bytes position_before(const InputStep<C>& step) {
-    if (step.after_mark == 0) return *step.mark;
+    if (step.before.rows == 0) return *step.before.base;
     if (ahead_) ahead_->pause();  // Two threads do not call a pipeline's functions at once.
-    const std::unique_ptr<StepSource<C>> again = source_->again();
-    again->seek(*step.mark);
+    const std::unique_ptr<StepSource<C>> other = source_->reopen();
+    other->seek(*step.before.base);
     InputStep<C> passed;
     passed.pieces.resize(pieces_);
-    for (std::int64_t i = 0; i < step.after_mark; ++i) again->read(passed);
-    return again->position();
+    for (std::uint64_t i = 0; i < step.before.rows; ++i) other->read(passed);
+    return other->position();
   }
   void seek(std::span<const std::byte> position) {
     if (ahead_) ahead_->pause();
     source_->seek(position);
     if (ahead_) ahead_->clear();
     has_ended_ = false;
-    mark_ = nullptr;
+    positions_.go_to({});
   }
 
  private:
-  static constexpr std::size_t small_position = 1024;  // Is so cheap that each step may have one; a guess.
-  static constexpr std::int64_t marks_apart = 64;
+  static constexpr std::uint64_t steps_apart = 64;  // Is read again by position() at most; a guess.
 
   void read_here(InputStep<C>& step) {
     step.pieces.resize(pieces_);
     step.failure = nullptr;
     step.is_end = false;
     try {
-      if (keeps_marks_) mark(step);
+      if (keeps_positions_) step.before = positions_.at(*source_);
       source_->read(step);
+      positions_.pass(1);
     } catch (...) {
       step.failure = std::current_exception();
     }
   }
-  void mark(InputStep<C>& step) {
-    if (!mark_ || mark_->size() <= small_position || ++after_mark_ == marks_apart) {
-      mark_ = std::make_shared<const Bytes>(source_->position());
-      after_mark_ = 0;
-    }
-    step.mark = mark_;
-    step.after_mark = after_mark_;
-  }
 
   std::unique_ptr<StepSource<C>> source_;
   std::size_t pieces_;
-  bool keeps_marks_;
-  std::shared_ptr<const Bytes> mark_;
-  std::int64_t after_mark_ = 0;
+  bool keeps_positions_;
+  data::RowPositions positions_{steps_apart};
   bool has_ended_ = false;  // True if the thread has read its last step, and that step has been taken.
   std::unique_ptr<data::ReadAhead<InputStep<C>>> ahead_;  // Its thread uses the members above.
 };
@@ -130,7 +122,10 @@ class StepReader {
 template <class C>
 class InputLoop {
  public:
-  InputLoop(Strategy& strategy, StartedLoop<C> loop, LoopDescription description)
+  template <class Open>
+  InputLoop(Strategy& strategy, const LoopDescription& description, Open&& open)
+      : InputLoop(strategy, description, start_loop<C>(strategy, description, open)) {}
+  InputLoop(Strategy& strategy, LoopDescription description, StartedLoop<C> loop)
       : strategy_(strategy),
         description_(std::move(description)),
         is_alone_(strategy.channel(Channel::input).size() == 1),
@@ -156,7 +151,7 @@ class InputLoop {
     ++returned_;
     return &current_;
   }
-  // Lets what the processes tell one another travel with a reducer's gradients.
+  // Lets the processes' counts travel with a reducer's gradients.
   void travel_with(GradientReducer& reducer) {
     if (agreement_) agreement_->travel_with(reducer);
   }
@@ -192,12 +187,13 @@ class InputLoop {
 
  private:
   Bytes place_in_source() {
-    return agreement_ && agreement_->is_begun() ? reader_.position_before(coming_) : reader_.position();
+    return agreement_ && agreement_->is_begun() ? reader_.position_before(next_) : reader_.position();
   }
   void go_to(std::span<const std::byte> position) {
     if (description_.has_one_sequence) {
+      reader_.seek(position);
       returned_ = 0;
-      return reader_.seek(position);
+      return;
     }
     Reader bytes(position);
     const auto returned = bytes.get<std::int64_t>();
@@ -222,26 +218,26 @@ class InputLoop {
   }
   // Learns whether any process has the coming step, makes it the current one, and asks for the next.
   bool read_together() {
-    if (!agreement_->is_begun()) ask_for_coming();
+    if (!agreement_->is_begun()) ask_for_next();
     const StepAgreement::State all = agreement_->finish();
-    const bool is_torn = description_.has_one_sequence && all.with_data > 0 && all.ended > 0;
-    if (all.failed > 0 || is_torn) fail_together(strategy_, own_failure(is_torn), place());
-    rows_ = description_.has_one_sequence ? coming_.rows : all.rows;
+    const bool ends_differ = description_.has_one_sequence && all.with_data > 0 && all.ended > 0;
+    if (all.failed > 0 || ends_differ) fail_together(strategy_, own_failure(ends_differ), place());
+    rows_ = description_.has_one_sequence ? next_.rows : all.rows;
     if (all.with_data == 0) return false;
-    std::swap(current_, coming_);
-    ask_for_coming();
+    std::swap(current_, next_);
+    ask_for_next();
     return true;
   }
-  void ask_for_coming() {
-    reader_.read(coming_);
-    const bool has_failed = coming_.failure != nullptr;
-    agreement_->begin({.with_data = !has_failed && !coming_.is_end,
-                       .ended = !has_failed && coming_.is_end,
+  void ask_for_next() {
+    reader_.read(next_);
+    const bool has_failed = next_.failure != nullptr;
+    agreement_->begin({.with_data = !has_failed && !next_.is_end,
+                       .ended = !has_failed && next_.is_end,
                        .failed = has_failed,
-                       .rows = has_failed ? 0 : coming_.rows});
+                       .rows = has_failed ? 0 : next_.rows});
   }
-  std::exception_ptr own_failure(bool is_torn) const {
-    if (coming_.failure || !is_torn || !coming_.is_end) return coming_.failure;
+  std::exception_ptr own_failure(bool ends_differ) const {
+    if (next_.failure || !ends_differ || !next_.is_end) return next_.failure;
     return std::make_exception_ptr(Error(Code::mismatch, "its data ends here, and other processes have more",
                                          "give all processes the same data, or use distribute_from()"));
   }
@@ -252,7 +248,7 @@ class InputLoop {
   std::int64_t length_;  // Counts the steps of the longest loop.
   StepReader<C> reader_;
   InputStep<C> current_;
-  InputStep<C> coming_;  // Is the next step, if the processes talk about it.
+  InputStep<C> next_;  // Is the next step, if the processes talk about it.
   std::optional<StepAgreement> agreement_;
   std::int64_t returned_ = 0;  // Counts the steps that next() has returned.
   std::optional<std::int64_t> rows_;

@@ -14,6 +14,7 @@
 
 #include "runtime/data/dataset.hpp"
 #include "runtime/data/pieces.hpp"
+#include "runtime/data/row_positions.hpp"
 
 namespace lockstep::detail {
 
@@ -24,9 +25,7 @@ struct InputStep {
   std::int64_t rows = 0;       // Counts the rows of all pieces that the source knows: of all replicas, or of these.
   bool is_end = false;         // True if the source has no more rows. Pieces may then be empty batches.
   std::exception_ptr failure;  // Is the exception in its place.
-  // Is a position before this step or an earlier one, and the number of steps between.
-  std::shared_ptr<const Bytes> mark;
-  std::int64_t after_mark = 0;
+  data::RowPosition before;    // Is a position before this step or an earlier one, and the number of steps between.
 };
 
 // Reads steps. One thread at a time may use it.
@@ -44,8 +43,14 @@ class StepSource {
   // Returns the number of steps from the beginning, data::infinite or data::unknown_length.
   virtual std::int64_t length() const = 0;
   // Returns another source of the same steps, at the beginning.
-  virtual std::unique_ptr<StepSource> again() const = 0;
+  virtual std::unique_ptr<StepSource> reopen() const = 0;
+  // Is false: a source is not read after an exception.
+  static bool has_failed() { return false; }
 };
+template <class C>
+Bytes position_of(const StepSource<C>& source) {
+  return source.position();
+}
 
 // Replaces a piece by an empty batch with rows like those of another one, or of unknown shape without it.
 template <class C>
@@ -72,7 +77,7 @@ class SharedSequence final : public StepSource<data::Columns<E>> {
   Bytes position() const override { return batches_.position(); }
   void seek(std::span<const std::byte> position) override { batches_.seek(position); }
   std::int64_t length() const override { return stage_->length(); }
-  std::unique_ptr<StepSource<C>> again() const override {
+  std::unique_ptr<StepSource<C>> reopen() const override {
     return std::make_unique<SharedSequence>(stage_, opening_, pieces_);
   }
 
@@ -83,17 +88,17 @@ class SharedSequence final : public StepSource<data::Columns<E>> {
   DatasetIterator<E> batches_;
 };
 
-// Reads the rows of batches of this process's own. The sizes of its pieces follow one another in a circle.
+// Reads the rows of batches of this process's own. The sizes of its pieces follow one another in a cycle.
 template <class E>
 class OwnRows final : public StepSource<data::Columns<E>> {
  public:
   using C = data::Columns<E>;
-  // The sizes are positive. `first` is the place in the circle of the first of the `pieces` of each step.
-  OwnRows(data::SharedStage<C> stage, const data::Opening& opening, std::vector<std::int64_t> circle, std::size_t first,
+  // The sizes are positive. `first` is the place in the cycle of the first of the `pieces` of each step.
+  OwnRows(data::SharedStage<C> stage, const data::Opening& opening, std::vector<std::int64_t> cycle, std::size_t first,
           std::size_t pieces)
       : stage_(std::move(stage)),
         opening_(opening),
-        circle_(std::move(circle)),
+        cycle_(std::move(cycle)),
         first_(first),
         pieces_(pieces),
         next_(first),
@@ -108,7 +113,7 @@ class OwnRows final : public StepSource<data::Columns<E>> {
             if (from.rows() > 0) to.append(from.shape(0).without(0), 0);
           },
           std::make_index_sequence<std::tuple_size_v<C>>());
-      const auto size = static_cast<std::size_t>(circle_[std::exchange(next_, (next_ + 1) % circle_.size())]);
+      const auto size = static_cast<std::size_t>(cycle_[std::exchange(next_, (next_ + 1) % cycle_.size())]);
       const std::size_t found = rows_.read_all(piece, size);
       step.rows += static_cast<std::int64_t>(found);
       data::for_each_column(piece, [&](auto& column) { group(column); });
@@ -125,7 +130,7 @@ class OwnRows final : public StepSource<data::Columns<E>> {
   void seek(std::span<const std::byte> position) override {
     Reader reader(position);
     const auto next = reader.get<std::uint64_t>();
-    data::check_position(next < circle_.size());
+    data::check_position(next < cycle_.size());
     rows_.seek(reader.get_bytes());
     next_ = next;
   }
@@ -134,16 +139,16 @@ class OwnRows final : public StepSource<data::Columns<E>> {
     if (rows < 0) return rows;
     // After as many steps as there are sizes, each size has come as often as a step has pieces.
     const std::int64_t lap =
-        std::accumulate(circle_.begin(), circle_.end(), std::int64_t{0}) * static_cast<std::int64_t>(pieces_);
-    std::int64_t steps = rows / lap * static_cast<std::int64_t>(circle_.size());
+        std::accumulate(cycle_.begin(), cycle_.end(), std::int64_t{0}) * static_cast<std::int64_t>(pieces_);
+    std::int64_t steps = rows / lap * static_cast<std::int64_t>(cycle_.size());
     std::size_t place = first_;
     for (std::int64_t left = rows % lap; left > 0; ++steps) {
-      for (std::size_t i = 0; i < pieces_; ++i) left -= circle_[place++ % circle_.size()];
+      for (std::size_t i = 0; i < pieces_; ++i) left -= cycle_[place++ % cycle_.size()];
     }
     return steps;
   }
-  std::unique_ptr<StepSource<C>> again() const override {
-    return std::make_unique<OwnRows>(stage_, opening_, circle_, first_, pieces_);
+  std::unique_ptr<StepSource<C>> reopen() const override {
+    return std::make_unique<OwnRows>(stage_, opening_, cycle_, first_, pieces_);
   }
 
  private:
@@ -159,7 +164,7 @@ class OwnRows final : public StepSource<data::Columns<E>> {
 
   data::SharedStage<C> stage_;
   data::Opening opening_;
-  std::vector<std::int64_t> circle_;
+  std::vector<std::int64_t> cycle_;
   std::size_t first_;
   std::size_t pieces_;
   std::size_t next_;
@@ -217,7 +222,7 @@ class OwnElements final : public StepSource<data::Columns<E>> {
     }
     return longest;
   }
-  std::unique_ptr<StepSource<C>> again() const override { return std::make_unique<OwnElements>(*this, openings_); }
+  std::unique_ptr<StepSource<C>> reopen() const override { return std::make_unique<OwnElements>(*this, openings_); }
   // Reads in the orders of another one.
   OwnElements(const OwnElements& like, std::vector<data::Opening> openings)
       : datasets_(like.datasets_),

@@ -11,7 +11,9 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
+#include "topology/base/affinity.hpp"
 #include "topology/base/cgroup.hpp"
 
 namespace lockstep::data {
@@ -22,27 +24,9 @@ namespace {
 // would tell.
 constexpr int lower_priority = 5;
 
-// Returns the processors of this thread.
-std::set<int> bound_to() {
-  cpu_set_t set;
-  std::set<int> cpus;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0) return cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.insert(cpu);
-  }
-  return cpus;
-}
-
-void bind_to(const std::set<int>& cpus) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &set);
-  if (!cpus.empty()) ::sched_setaffinity(0, sizeof set, &set);
-}
-
 // Holds the processors of helpers.
 struct Room {
-  std::set<int> cpus;
+  std::vector<int> cpus;
   std::size_t free = 0;
   bool gives_way = false;  // True if replicas have these processors, too.
 };
@@ -91,7 +75,9 @@ class Registry {
   std::size_t free() const { return free_.load(std::memory_order_relaxed); }
 
  private:
-  Registry() : all_(bound_to()), first_priority_(current_priority()), quota_(cpu_quota()) { free_ = measured().free; }
+  Registry() : all_(bound_processors()), first_priority_(current_priority()), quota_(cpu_quota()) {
+    free_ = measured().free;
+  }
   template <class F>
   void change(F&& function) {
     const std::lock_guard lock(mutex_);
@@ -105,7 +91,7 @@ class Registry {
     for (const ReplicaProcessors* const strategy : strategies_) {
       replicas += strategy->threads().size();
       for (const std::vector<int>& thread : strategy->threads()) {
-        for (const int cpu : thread) room.cpus.erase(cpu);
+        for (const int cpu : thread) std::erase(room.cpus, cpu);
       }
     }
     const bool has_own = !room.cpus.empty();
@@ -117,7 +103,7 @@ class Registry {
     return room;
   }
 
-  const std::set<int> all_;
+  const std::vector<int> all_;
   const Priority first_priority_;
   const std::optional<double> quota_;
   mutable std::mutex mutex_;
@@ -141,7 +127,7 @@ void HelperPlacement::update() {
   if (changes == seen_) return;
   seen_ = changes;
   const Room room = registry.room();
-  bind_to(room.cpus);
+  if (!room.cpus.empty()) bind_to_processors(room.cpus);
   // Threads inherit the priority of the one that starts them, so it is set rather than lowered.
   const Priority priority = registry.priority_in(room);
   if (current_priority() != priority) set_priority(priority);

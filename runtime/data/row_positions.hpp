@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps positions of a cursor that is read ahead, without a copy of a large position for each row.
+// Keeps positions of a reader that is ahead of another one, without a copy of a large position for each row.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace lockstep::data {
 
-// Is the position of a cursor, and the number of rows behind it that have been read.
+// Is the position of a reader, and the number of rows (or steps) behind it that have been read.
 struct RowPosition {
   std::shared_ptr<const Bytes> base;
   std::uint64_t rows = 0;
@@ -35,27 +35,30 @@ RowPosition seek_behind(Cursor<C>& upstream, Reader& from) {
   return position;
 }
 
-// Follows a cursor. It takes small positions each time, and large ones once in rows_apart rows.
+// Follows a reader: a cursor, or another type with position_of() and has_failed(). It takes small positions each time,
+// and large ones once in `apart` rows.
 class RowPositions {
  public:
+  explicit RowPositions(std::uint64_t apart = rows_apart) : apart_(apart) {}
   // Counts rows that have been read or skipped.
   void pass(std::size_t rows) { position_.rows += rows; }
-  // Returns the cursor's position. While an exception waits in the cursor, its own position may be behind the failing
+  // Returns the reader's position. While an exception waits in the reader, its own position may be behind the failing
   // row; then the rows are counted on.
-  template <class C>
-  RowPosition at(const Cursor<C>& cursor) {
-    const bool counts_on = position_.base && (cursor.has_failed() ? position_.rows <= max_rows_behind - rows_apart
-                                                                  : is_large() && position_.rows < rows_apart);
-    if (!counts_on) position_ = {.base = std::make_shared<const Bytes>(position_of(cursor)), .rows = 0};
+  template <class R>
+  RowPosition at(const R& reader) {
+    const bool counts_on = position_.base && (reader.has_failed() ? position_.rows <= max_rows_behind - rows_apart
+                                                                  : is_large() && position_.rows < apart_);
+    if (!counts_on) position_ = {.base = std::make_shared<const Bytes>(position_of(reader)), .rows = 0};
     return position_;
   }
   // Begins at another place.
   void go_to(RowPosition position) { position_ = std::move(position); }
 
  private:
-  static constexpr std::size_t small_position = 1024;  // Counts bytes; a guess, as in StepReader.
+  static constexpr std::size_t small_position = 1024;  // Counts bytes that each row may cost; a guess.
   bool is_large() const { return position_.base->size() > small_position; }
 
+  std::uint64_t apart_;
   RowPosition position_;
 };
 

@@ -7,8 +7,8 @@
 namespace lockstep::data {
 
 // `off`: each process reads all elements and uses all of them. `file`: each reads files of its own. `data`: each reads
-// the whole sequence and uses its pieces of each batch. `hint`: each reads what shard(data::shard_hint) leaves to it.
-// `automatic` is `data`; with PieceOrder::tensorflow it is `file` for pipelines with enough files.
+// the whole sequence and uses its pieces of each batch. `hint`: each reads the rows that shard(data::shard_hint) leaves
+// to it. `automatic` is `data`; with PieceOrder::tensorflow it is `file` for pipelines with enough files.
 enum class Sharding : std::uint8_t { automatic, off, file, data, hint };
 
 // Is the argument of shard() that distribute() replaces by the number of processes and the number of this one.

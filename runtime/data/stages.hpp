@@ -51,7 +51,7 @@ F copy_of(const F& function) {
     return function;
   else
     throw Error(Code::usage, "a pipeline is divided among processes, and one of its functions cannot be copied",
-                "let it hold what it owns by a std::shared_ptr");
+                "let it hold its resources by std::shared_ptr");
 }
 
 // Holds the stage above. A stage with one upstream takes its describe() from it.

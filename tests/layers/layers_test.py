@@ -265,7 +265,6 @@ class Names(unittest.TestCase):
 LARGE_INTERFACES = set("""
     Blocks Collectives Communicator CudaBackend Dataset DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
     ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
-    WithoutTransformations
     """.split())
 
 

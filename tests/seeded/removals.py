@@ -96,7 +96,7 @@ REMOVALS = [
     (61, "the comparison of pipelines", RUNTIME + "input_agreement.cpp", "return each != all[0];", "return false;"),
     (61, "the turns of processes", RUNTIME + "input_division.cpp", "  std::ranges::sort(turns);\n", "  if (!REMOVED) std::ranges::sort(turns);\n"),
     (62, "the even division", DATA + "pieces.hpp", "  if (division == BatchDivision::even) {\n", "  if (!REMOVED && division == BatchDivision::even) {\n"),
-    (62, "sizes that take turns", RUNTIME + "input_steps.hpp", "std::exchange(next_, (next_ + 1) % circle_.size())", "next_"),
+    (62, "sizes that take turns", RUNTIME + "input_steps.hpp", "std::exchange(next_, (next_ + 1) % cycle_.size())", "next_"),
     (63, "the part of a hint", DATA + "stages.hpp", "std::make_shared<ShardStage<C>>(this->shared_upstream(), part.shards, part.index)", "std::make_shared<ShardStage<C>>(this->shared_upstream(), part.shards, REMOVED ? 0 : part.index)"),
     (63, "the files of a shard", DATA + "files/files.hpp", "for (auto i = part.index; i < file_count(); i += part.shards)", "for (auto i = REMOVED ? 0 : part.index; i < file_count(); i += part.shards)"),
     (64, "the position of a loop that reads ahead", RUNTIME + "input_loop.hpp", "    return ahead_->front() == nullptr ? source_->position() : position_before(*ahead_->front());", "    return source_->position();"),

@@ -96,7 +96,7 @@ void InputFile::seek(std::uint64_t offset) {
   is_at_end_ = false;
 }
 
-// Moves what is left to the beginning of the buffer, and reads more behind it.
+// Moves the rest to the beginning of the buffer, and reads more behind it.
 void InputFile::fill() {
   const std::size_t left = end_ - begin_;
   const std::size_t needed = left + std::max(left, read_at_once);

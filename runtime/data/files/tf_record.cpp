@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "runtime/data/files/crc32c.hpp"
-#include "runtime/data/files/input_file.hpp"
+#include "runtime/data/files/text_cursor.hpp"
 
 namespace lockstep::data {
 namespace {
@@ -27,59 +27,39 @@ bool has_record(std::string_view bytes) {
          masked_crc32c(bytes.substr(0, length_bytes)) == number_at<std::uint32_t>(bytes, length_bytes);
 }
 
-class TfRecordCursor final : public Cursor<TfRecordStage::C> {
- public:
-  explicit TfRecordCursor(const std::vector<std::string>& paths) : files_(paths, has_record) {}
-  void save(Writer& to) const override { files_.save(to); }
-  void seek(Reader& from) override { files_.seek(from); }
-
- private:
-  void read_rows(TfRecordStage::C& out, std::size_t max_rows) override {
-    std::size_t left = max_rows;
-    while (InputFile* const file = left > 0 ? files_.current() : nullptr) {
-      if (append_record(*file, std::get<0>(out)))
-        --left;
-      else
-        files_.leave();
-    }
-  }
-  // False at the end of the file.
-  static bool append_record(InputFile& file, Column<std::string>& out) {
-    std::string_view bytes = file.peek(record_header_bytes);
-    if (bytes.empty()) return false;
-    if (bytes.size() < record_header_bytes) refuse_cut(file);
-    if (!has_record(bytes)) refuse_checksum(file, "bytes of the length");
-    const auto length = number_at<std::uint64_t>(bytes, 0);
-    if (length > SIZE_MAX / 4) refuse_cut(file);
-    const std::size_t whole = record_header_bytes + static_cast<std::size_t>(length) + checksum_bytes;
-    bytes = file.peek(whole);
-    if (bytes.size() < whole) refuse_cut(file);
-    const std::string_view record = bytes.substr(record_header_bytes, static_cast<std::size_t>(length));
-    if (masked_crc32c(record) != number_at<std::uint32_t>(bytes, whole - checksum_bytes))
-      refuse_checksum(file, "bytes");
-    out.append_row(record);
-    file.skip(whole);
-    return true;
-  }
-  [[noreturn]] static void refuse_cut(const InputFile& file) {
-    throw Error(Code::file,
-                text(place_of(file.path(), file.offset()), ": the file ends in the TFRecord that begins here"),
-                "the file is cut, or no TFRecord file; get it again");
-  }
-  [[noreturn]] static void refuse_checksum(const InputFile& file, std::string_view what) {
-    throw Error(Code::corrupt,
-                text(place_of(file.path(), file.offset()), ": the ", what,
-                     " of the TFRecord that begins here do not fit their checksum"),
-                "the file is damaged, or no TFRecord file; get it again");
-  }
-
-  FileSequence files_;
-};
+[[noreturn]] void refuse_cut(const InputFile& file) {
+  throw Error(Code::file,
+              text(place_of(file.path(), file.offset()), ": the file ends in the TFRecord that begins here"),
+              "the file is cut, or no TFRecord file; get it again");
+}
+[[noreturn]] void refuse_checksum(const InputFile& file, std::string_view what) {
+  throw Error(Code::corrupt,
+              text(place_of(file.path(), file.offset()), ": the ", what,
+                   " of the TFRecord that begins here do not fit their checksum"),
+              "the file is damaged, or no TFRecord file; get it again");
+}
+// Appends one, and returns false at the end of the file.
+bool append_record(InputFile& file, Column<std::string>& out) {
+  std::string_view bytes = file.peek(record_header_bytes);
+  if (bytes.empty()) return false;
+  if (bytes.size() < record_header_bytes) refuse_cut(file);
+  if (!has_record(bytes)) refuse_checksum(file, "bytes of the length");
+  const auto length = number_at<std::uint64_t>(bytes, 0);
+  if (length > SIZE_MAX / 4) refuse_cut(file);
+  const std::size_t whole = record_header_bytes + static_cast<std::size_t>(length) + checksum_bytes;
+  bytes = file.peek(whole);
+  if (bytes.size() < whole) refuse_cut(file);
+  const std::string_view record = bytes.substr(record_header_bytes, static_cast<std::size_t>(length));
+  if (masked_crc32c(record) != number_at<std::uint32_t>(bytes, whole - checksum_bytes)) refuse_checksum(file, "bytes");
+  out.append_row(record);
+  file.skip(whole);
+  return true;
+}
 
 }  // namespace
 
 std::unique_ptr<Cursor<TfRecordStage::C>> TfRecordStage::open(const Opening& /*opening*/) const {
-  return std::make_unique<TfRecordCursor>(files());
+  return std::make_unique<TextCursor>(files(), append_record, has_record);
 }
 
 void TfRecordWriter::write(std::string_view record) {
