@@ -72,7 +72,7 @@ TEST_P(MadeVariables, InReplicasMayBeNumberedByThem) {
   is_one(v, text("foo_", first()));
 }
 
-// Those of one process are compared.
+// Those of one process are compared. A process may hear of another's failure before its own replicas have met.
 TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
   const int here = strategy->num_local_replicas();
   if (here == size() && size() == 1) GTEST_SKIP() << lacks("needs two replicas");
@@ -81,7 +81,7 @@ TEST_P(MadeVariables, InReplicasOfTwoNamesAreRefused) {
     const auto make = [&](ReplicaContext& context) { named(context.local_id() == 0 ? names.first : names.second); };
     end_calls();
     const std::string words = refusal([&] { strategy->run(make); }, {Code::replica_failed, Code::peer_failed});
-    if (here > 1) {
+    if (here > 1 && words.find("LOCKSTEP-E015") == std::string::npos) {
       EXPECT_PRED2(holds, words,
                    text("is named '", names.first, "' in the first replica of this process and '", names.second, '\''));
     }

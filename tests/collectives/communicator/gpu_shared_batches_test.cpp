@@ -171,9 +171,18 @@ rc::Gen<DrawnBatch> drawn_batch() {
     each.counts = *rc::gen::container<std::vector<std::size_t>>(
         tensors, rc::gen::oneOf(rc::gen::inRange<std::size_t>(0, 20), rc::gen::inRange<std::size_t>(0, 3000)));
     each.what = *rc::gen::container<std::vector<int>>(tensors, rc::gen::inRange(0, 5));
-    const bool is_shared = *rc::gen::arbitrary<bool>();
-    each.places = *rc::gen::container<std::vector<int>>(static_cast<std::size_t>(each.members),
-                                                        is_shared ? rc::gen::just(0) : rc::gen::inRange(-1, 3));
+    const auto members = static_cast<std::size_t>(each.members);
+    switch (*rc::gen::inRange(0, 3)) {
+      case 0:
+        each.places.assign(members, 0);
+        break;
+      case 1:
+        each.places = *rc::gen::container<std::vector<int>>(members, rc::gen::inRange(-1, 3));
+        break;
+      default:  // a GPU for each member, as NCCL needs
+        each.members = 2;
+        each.places = {0, 1};
+    }
     each.in_stream = *rc::gen::arbitrary<bool>();
     each.in_node = *rc::gen::arbitrary<bool>();
     each.has_nccl = *rc::gen::arbitrary<bool>();
