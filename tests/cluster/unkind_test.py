@@ -198,6 +198,10 @@ class Unkind(unittest.TestCase):
             for line in filter(None, said.split("\n")):
                 self.assertRegex(line, r"^#|^lockstep (WARN|INFO) " + of_mpi, said)
             return
+        # The loader ends a program that has no memory for its libraries, and may have none for a message.
+        if code == 127:
+            self.assertGreater(unkind.done["short"], 0, said)
+            return
         # A member of MPI without a socket never answers the others, which end after LOCKSTEP_TIMEOUT.
         if re.search(r"opal_ifinit: socket\(\) failed with errno=12", said):
             self.assertIn(code, (STALLED, PEER_DIED, UNFIT), said)
