@@ -122,18 +122,10 @@ class StepReader {
 template <class C>
 class InputLoop {
  public:
+  // Begins a loop. `open` returns the source of this process.
   template <class Open>
   InputLoop(Strategy& strategy, const LoopDescription& description, Open&& open)
       : InputLoop(strategy, description, start_loop<C>(strategy, description, open)) {}
-  InputLoop(Strategy& strategy, LoopDescription description, StartedLoop<C> loop)
-      : strategy_(strategy),
-        description_(std::move(description)),
-        is_alone_(strategy.channel(Channel::input).size() == 1),
-        length_(loop.length),
-        reader_(std::move(loop.source), static_cast<std::size_t>(strategy.num_local_replicas()), description_.prefetch,
-                asks_others()) {
-    if (asks_others()) agreement_.emplace(strategy);
-  }
 
   // Returns the next step; null at the end of the longest loop. Its pieces may be exchanged. Throws the failure of any
   // process, again at each call until seek().
@@ -186,6 +178,15 @@ class InputLoop {
   }
 
  private:
+  InputLoop(Strategy& strategy, LoopDescription description, StartedLoop<C> loop)
+      : strategy_(strategy),
+        description_(std::move(description)),
+        is_alone_(strategy.channel(Channel::input).size() == 1),
+        length_(loop.length),
+        reader_(std::move(loop.source), static_cast<std::size_t>(strategy.num_local_replicas()), description_.prefetch,
+                asks_others()) {
+    if (asks_others()) agreement_.emplace(strategy);
+  }
   Bytes place_in_source() {
     return agreement_ && agreement_->is_begun() ? reader_.position_before(next_) : reader_.position();
   }
@@ -216,7 +217,7 @@ class InputLoop {
     rows_ = knows_all_rows() ? std::optional(current_.rows) : std::nullopt;
     return knows_all_rows() ? !current_.is_end : length_ == data::infinite || returned_ < length_;
   }
-  // Learns whether any process has the coming step, makes it the current one, and asks for the next.
+  // Learns whether any process has the next step, makes it the current one, and asks for the one after it.
   bool read_together() {
     if (!agreement_->is_begun()) ask_for_next();
     const StepAgreement::State all = agreement_->finish();

@@ -192,14 +192,16 @@ class Unkind(unittest.TestCase):
             of_mpi = r"|^\[node\d+:\d+\] mca_\S+: .*\(ignored\)$" if unkind.done["short"] > 0 else ""
             # Its launcher puts each child into a group of its own, as the child does itself, and says so if it comes second.
             of_mpi += r"|^\[node\d+:\d+\] plm:rsh: Warning: setpgid\(\d+,\d+\) failed in parent "
-            # It fails to open the text that tells of it, and then says that, between two lines of dashes.
+            # Without memory for the file of its help, it says so between two lines of dashes.
             if unkind.done["short"] > 0:
-                said = re.sub(r"^-{60,}\nSorry!(.*\n)*?-{60,}$", "", said, flags=re.M)
+                said = re.sub(r"^-{60,}\nSorry!(?:(?!-{60,}).*\n)*?.*: Cannot allocate memory\.  Sorry!\n-{60,}$", "", said, flags=re.M)
             for line in filter(None, said.split("\n")):
                 self.assertRegex(line, r"^#|^lockstep (WARN|INFO) " + of_mpi, said)
             return
         # The loader ends a program that has no memory for its libraries, and may have none for a message.
         if code == 127:
+            self.assertRegex(said, r"(?m)^ +Exit code: +127$")
+            self.assertNotIn("LOCKSTEP-E", said)
             self.assertGreater(unkind.done["short"], 0, said)
             return
         # A member of MPI without a socket never answers the others, which end after LOCKSTEP_TIMEOUT.

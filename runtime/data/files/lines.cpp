@@ -7,7 +7,7 @@
 namespace lockstep::data {
 namespace {
 
-// Appends one, and returns false at the end of the file.
+// Appends the next line. Returns false at the end of the file.
 bool append_line(InputFile& file, Column<std::string>& out) {
   std::string_view bytes = file.peek(1);
   if (bytes.empty()) return false;

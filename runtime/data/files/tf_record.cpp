@@ -38,7 +38,7 @@ bool has_record(std::string_view bytes) {
                    " of the TFRecord that begins here do not fit their checksum"),
               "the file is damaged, or no TFRecord file; get it again");
 }
-// Appends one, and returns false at the end of the file.
+// Appends the next record. Returns false at the end of the file.
 bool append_record(InputFile& file, Column<std::string>& out) {
   std::string_view bytes = file.peek(record_header_bytes);
   if (bytes.empty()) return false;
