@@ -12,6 +12,7 @@
 #include <map>
 
 #include "bench/compare.hpp"
+#include "bench/gradient_exchange.hpp"
 #include "bench/in_stream.hpp"
 #include "bench/limits.hpp"
 #include "bench/statistics.hpp"
@@ -30,12 +31,16 @@ std::uint64_t times(std::uint64_t a, std::uint64_t b) {
 // Throws on all members alike. Otherwise one would end and the others would wait.
 void refuse_too_large(Communicator& world, const BenchOptions& options) {
   std::uint64_t needed = 0;
+  // The sum has the buffers, as much again for staging, and the two buffers of the copy.
+  const auto consider = [&](const Subject& subject) {
+    needed = std::max(needed, 4 * memory_of(subject, world.size()));
+  };
   for (const Subject& each : options.subjects) {
+    if (each.gradients) consider(each);
     for (const std::uint64_t size : options.sizes) {
       Subject subject = each;
       subject.count = count_of(each.collective, each.type, size, world.size());
-      // The sum has the buffers, as much again for staging, and the two buffers of the copy.
-      needed = std::max(needed, 4 * memory_of(subject, world.size()));
+      consider(subject);
     }
   }
   const Topology& topology = world.topology();
@@ -93,6 +98,10 @@ ScheduleTraffic traffic_of(const Plan& plan) {
 std::vector<Subject> rows_of(const BenchOptions& options, int members, std::vector<std::string>& left_out) {
   std::vector<Subject> rows;
   for (const Subject& each : options.subjects) {
+    if (each.gradients) {
+      rows.push_back(each);
+      continue;
+    }
     const bool moves = each.collective != Collective::barrier;
     std::optional<std::size_t> last;
     for (const std::uint64_t size : options.sizes) {
@@ -135,8 +144,14 @@ class RowMaker {
   Row measure_it(bool& interrupted) {
     describe();
     candidates_.push_back(ours());
-    if (options_.check) verify(candidates_.front().once);
+    add_gradient_ways();
+    if (options_.check) {
+      verify(candidates_.front().once, wire_);
+      // A way may send in the wire format where Lockstep's choice does not.
+      for (std::size_t i = 1; i < candidates_.size(); ++i) verify(candidates_[i].once, world_.options().wire);
+    }
     refill();
+    const std::size_t ways = candidates_.size() - 1;
     const std::size_t copy = add_copy();
     std::vector<std::size_t> which;
     const auto baselines = all_baselines();
@@ -150,22 +165,20 @@ class RowMaker {
     const Measurement measured = measure(world_, candidates_, options_.effort, options_.seed + row_.bytes);
     interrupted = measured.interrupted;
     note_times(measured, copy);
+    for (std::size_t i = 1; i <= ways; ++i) add_baseline(candidates_[i].name, measured, i);
     for (std::size_t i = 0; i < which.size(); ++i) {
-      if (which[i] == 0) continue;
-      row_.baselines.push_back({.name = baselines[i].first,
-                                .algorithm = candidates_[which[i]].algorithm,
-                                .time = summarize_blocks(measured.timings[which[i]].blocks),
-                                .ratio = ratio_of(measured, which[i])});
+      if (which[i] != 0) add_baseline(baselines[i].first, measured, which[i]);
     }
     for (const auto& [name, run] : options_.earlier) add_earlier(name, run);
-    if (options_.check && row_.check.wrong == 0) verify(candidates_.front().once);
+    if (options_.check && row_.check.wrong == 0) verify(candidates_.front().once, wire_);
     if (there_ && !interrupted && row_.check.wrong == 0) measure_in_stream(interrupted);
     return std::move(row_);
   }
 
  private:
   void describe() {
-    row_.collective = to_string(subject_.collective);
+    row_.collective =
+        subject_.gradients ? text("gradients:", subject_.gradients->name) : std::string(to_string(subject_.collective));
     row_.bytes = bytes_of(subject_, world_.size());
     row_.count = subject_.collective == Collective::barrier ? 0 : subject_.count;
     row_.type = to_string(subject_.type);
@@ -207,19 +220,47 @@ class RowMaker {
       const auto out = there_ ? there_->output() : buffers_.output_bytes();
       return {"ours", [=, this] { world_.sendrecv(in, next, out, before); }};
     }
+    if (subject_.gradients) {
+      BenchCandidate exchange =
+          exchange_candidate(world_, "ours", *subject_.gradients, gradients(), there_.has_value());
+      row_.algorithm = exchange.algorithm;
+      for (const GradientBucket& bucket : subject_.gradients->buckets)
+        note_traffic(bucket_request(bucket, gradients()));
+      return exchange;
+    }
     const detail::CallRequest request = there_ ? there_->request() : buffers_.request();
+    row_.algorithm = note_traffic(request);
+    return {"ours", [this, request] { world_.core()->run(request); }};
+  }
+
+  // Plans a call of Lockstep's own, and adds its traffic to the row's. Returns the name of the algorithm.
+  std::string note_traffic(const detail::CallRequest& request) {
     const detail::BoundCall bound_call = world_.core()->binder().prepare(request);
     const Plan& plan = *bound_call.call.plan;
     if (there_) PreparedCall(world_.core(), bound_call).run();  // afterwards the algorithm is known
-    row_.algorithm = bound_call.algorithm();
-    if (row_.algorithm == plan.algorithm) wire_ = plan.wire;
+    if (bound_call.algorithm() == plan.algorithm && plan.wire != WireFormat::as_is) wire_ = plan.wire;
     const ScheduleTraffic work = traffic_of(plan);
     const std::uint64_t sent = (work.sent - work.narrow) * plan.spec.element_bytes + work.narrow * sizeof(bf16);
     std::array<std::uint64_t, 2> most = {work.rounds, sent};
     world_.all_reduce(most, max);
-    row_.rounds = most[0];
-    row_.sent_bytes = most[1];
-    return {"ours", [this, request] { world_.core()->run(request); }};
+    row_.rounds += most[0];
+    row_.sent_bytes += most[1];
+    return bound_call.algorithm();
+  }
+
+  float* gradients() {
+    return reinterpret_cast<float*>(there_ ? there_->output().data() : buffers_.output_bytes().data());
+  }
+
+  void add_gradient_ways() {
+    if (!subject_.gradients) return;
+    for (const std::string& name : options_.gradient_ways) {
+      const GradientWay way = find_gradient_way(world_, name, *subject_.gradients);
+      if (!way.why_not.empty()) continue;
+      ways_.push_back(communicator_for(world_, way));
+      candidates_.push_back(
+          exchange_candidate(*ways_.back(), name, *subject_.gradients, gradients(), there_.has_value()));
+    }
   }
 
   void make_cold(std::size_t copy) {
@@ -240,8 +281,9 @@ class RowMaker {
 
   void measure_in_stream(bool& interrupted) {
     if (subject_.collective == Collective::sendrecv || subject_.collective == Collective::barrier) return;
+    if (subject_.gradients) return;  // a program waits for a step's gradients, so their rate in a stream tells nothing
     StreamRow row(world_, subject_, *there_, options_.against_nccl.get());
-    if (options_.check) verify([&] { row.once(); });
+    if (options_.check) verify([&] { row.once(); }, wire_);
     refill();
     row_.in_stream = row.measure(options_.effort, options_.seed + row_.bytes, row_.time.median, interrupted);
   }
@@ -252,7 +294,7 @@ class RowMaker {
     if (there_) there_->give_back();
   }
 
-  void verify(const std::function<void()>& ours) {
+  void verify(const std::function<void()>& ours, WireFormat wire) {
     buffers_.fill();
     run_once(ours);
     std::uint64_t bits = 0;
@@ -260,7 +302,7 @@ class RowMaker {
     if (buffers_.takes_random()) {
       buffers_.fill_randomly(options_.seed);
       run_once(ours);
-      wrong += buffers_.count_beyond(options_.seed, wire_);
+      wrong += buffers_.count_beyond(options_.seed, wire);
     }
     wrong = world_.all_reduce(wrong, sum);
     const Collective collective = subject_.collective;
@@ -316,6 +358,13 @@ class RowMaker {
     row_.slowest_percent = percent;
   }
 
+  void add_baseline(const std::string& name, const Measurement& measured, std::size_t which) {
+    row_.baselines.push_back({.name = name,
+                              .algorithm = candidates_[which].algorithm,
+                              .time = summarize_blocks(measured.timings[which].blocks),
+                              .ratio = ratio_of(measured, which)});
+  }
+
   void add_earlier(const std::string& name, const BenchRun& run) {
     const RowKey key = key_of(row_);
     const auto found = std::ranges::find(run.rows, key, key_of);
@@ -342,6 +391,7 @@ class RowMaker {
   WireFormat wire_ = WireFormat::as_is;  // the format that Lockstep uses
   Buffers buffers_;
   std::optional<GpuBuffers> there_;
+  std::vector<std::unique_ptr<Communicator>> ways_;  // candidates use them, so they end later
   std::vector<BenchCandidate> candidates_;
   std::vector<std::byte> copied_;  // copied from its first half to its second
   Row row_;

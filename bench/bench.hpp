@@ -26,13 +26,16 @@ struct BenchProgress {
 
 // Holds everything that a run of the bench is asked for.
 struct BenchOptions {
-  std::vector<Subject> subjects;  // their `count` is ignored; the sizes set it
+  std::vector<Subject> subjects;  // their `count` is ignored, but for gradients; the sizes set it
   std::vector<std::uint64_t> sizes;
   Effort effort;
   std::uint64_t seed = 1;
   bool check = true;
   // Candidates to measure in turns with Lockstep. For buffers on GPUs they include the copies to the host and back.
   std::vector<std::pair<std::string, CandidateMaker>> baselines;
+  // Names ways to exchange gradients (gradient_exchange.hpp), for subjects that are gradients. A way that a subject
+  // lacks is left out.
+  std::vector<std::string> gradient_ways = {};
   std::vector<std::pair<std::string, BenchRun>> earlier;  // runs that were read from files; they are not measured again
   std::function<void(const BenchProgress&)> progress = {};  // called ahead of each row
   std::optional<int> gpu;  // the GPU that holds this member's buffers; nothing: they are on the host

@@ -132,6 +132,11 @@ class NcclGroupBaseline final : public NcclBaseline {
     const bool is_reduced = subject.collective == Collective::all_reduce || subject.collective == Collective::reduce ||
                             subject.collective == Collective::reduce_scatter;
     if (!is_moved && !(is_reduced && nccl::reduces(subject.op, subject.type))) return {};
+    if (subject.gradients) {
+      return [this, gradients = subject.gradients, data = on.output().data()](gpu::Stream stream) {
+        for (const GradientBucket& bucket : gradients->buckets) put_bucket(bucket, data, stream);
+      };
+    }
     return [this, subject, in = on.input().data(), out = on.output().data()](gpu::Stream stream) {
       library_.begin_group();
       put(subject, in, out, stream);
@@ -141,6 +146,16 @@ class NcclGroupBaseline final : public NcclBaseline {
   }
 
  private:
+  // Puts a bucket's tensors into the stream, grouped as one operation of NCCL.
+  void put_bucket(const GradientBucket& bucket, std::byte* data, gpu::Stream stream) const {
+    library_.begin_group();
+    for (const TensorRange& each : bucket.tensors) {
+      std::byte* const tensor = data + each.begin * sizeof(float);
+      library_.all_reduce(member_, tensor, tensor, each.count, DataType::f32, ReduceOp::sum, stream);
+    }
+    library_.end_group(member_);
+    settle();
+  }
   void settle() const {
     constexpr double most_us = 60e6;
     const double begin = now_us();

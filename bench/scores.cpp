@@ -8,7 +8,7 @@ namespace lockstep::bench {
 
 bool is_own_way(std::string_view baseline) {
   return baseline == "reproducible" || baseline == "symmetric" || baseline == "messages" || baseline == "host" ||
-         baseline == "as_is" || baseline == "checked";
+         baseline == "as_is" || baseline == "checked" || baseline == "ring" || baseline == "hierarchical";
 }
 
 bool is_rival(std::string_view baseline) { return baseline != "memcpy" && !is_own_way(baseline); }

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/gradients.hpp"
 #include "bench/number_text.hpp"
 #include "runtime/gradient_reducer.hpp"
 #include "runtime/start.hpp"
@@ -29,30 +30,10 @@ using Clock = std::chrono::steady_clock;
 constexpr double most_more = 1.1;
 constexpr double most_for_order = 1.3;  // the reproducible order may take this much longer and still be the default
 
-// He et al. 2015 have 53 convolutions without bias, each with a batch norm's weight and bias, and one linear layer.
 std::vector<Tensor<float>> resnet50() {
   std::vector<Tensor<float>> all;
-  const auto add = [&](std::int64_t count) { all.emplace_back(TensorShape({count}), 1e-3F); };
-  const auto convolution = [&](std::int64_t taken, std::int64_t made, std::int64_t side) {
-    add(made * taken * side * side);
-    add(made);
-    add(made);
-  };
-  convolution(3, 64, 7);
-  std::int64_t taken = 64;
-  std::int64_t width = 64;
-  for (const int blocks : {3, 4, 6, 3}) {
-    for (int block = 0; block < blocks; ++block) {
-      convolution(taken, width, 1);
-      convolution(width, width, 3);
-      convolution(width, 4 * width, 1);
-      if (block == 0) convolution(taken, 4 * width, 1);
-      taken = 4 * width;
-    }
-    width *= 2;
-  }
-  add(2'048'000);
-  add(1000);
+  for (const std::size_t count : bench::counts_of_model("resnet50"))
+    all.emplace_back(TensorShape({static_cast<std::int64_t>(count)}), 1e-3F);
   return all;
 }
 

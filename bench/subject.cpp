@@ -24,6 +24,12 @@ std::size_t unequal_share(std::size_t count, int position, int members) {
 
 }  // namespace
 
+Subject subject_of(GradientList gradients) {
+  Subject subject{.collective = all_reduce, .in_place = true, .count = gradients.count};
+  subject.gradients = std::make_shared<const GradientList>(std::move(gradients));
+  return subject;
+}
+
 bool has_blocks(Collective collective) {
   switch (collective) {
     case all_reduce:

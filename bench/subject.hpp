@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
+#include "bench/gradients.hpp"
 #include "collectives/spec.hpp"
 
 namespace lockstep::bench {
@@ -19,11 +21,16 @@ struct Subject {
   bool in_place = false;
   bool cold = false;      // the caches are emptied of the buffers before every sample
   std::size_t count = 0;  // elements of one block: of a vector that is reduced or broadcast, or for each member
+  // Holds the gradients that an all_reduce in place exchanges bucket by bucket, `count` elements. Null: it is one call.
+  std::shared_ptr<const GradientList> gradients = nullptr;
 
   // Returns the elements of the block from one member to another. In unequal forms half of the members have half of the
   // count, the others one and a half of it.
   std::size_t count_between(int from, int to, int members) const;
 };
+
+// Returns the exchange of a model's gradients as a subject.
+Subject subject_of(GradientList gradients);
 
 // Returns true if no member can complete before all have begun.
 bool waits_for_all(Collective collective);

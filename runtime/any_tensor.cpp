@@ -52,6 +52,21 @@ AnyTensor AnyTensor::zeros(DataType type, TensorShape shape) {
   return tensor;
 }
 
+AnyTensor AnyTensor::in_memory(std::shared_ptr<std::byte> memory, DataType type, TensorShape shape) {
+  AnyTensor tensor(std::move(shape), type, {});
+  tensor.memory_ = std::move(memory);
+  return tensor;
+}
+
+AnyTensor AnyTensor::reshaped(TensorShape shape) const {
+  if (shape.count() != size())
+    throw Error(Code::usage, text(size(), " elements in the shape ", shape.to_string()),
+                text("name a shape of ", size(), " elements"));
+  AnyTensor result = *this;
+  result.shape_ = std::move(shape);
+  return result;
+}
+
 AnyTensor AnyTensor::rows(std::int64_t first, std::int64_t number) const {
   AnyTensor part = *this;
   part.shape_ = shape_.rows(first, number);

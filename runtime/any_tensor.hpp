@@ -39,6 +39,8 @@ class AnyTensor {
     const auto owner = std::make_shared<DeviceVector<T>>(std::move(elements));
     memory_ = {owner, as_bytes(owner->data())};
   }
+  // Returns a tensor in the host's memory that `memory` owns. The memory must hold all elements.
+  static AnyTensor in_memory(std::shared_ptr<std::byte> memory, DataType type, TensorShape shape);
   // Returns a tensor of zeros in the host's memory.
   static AnyTensor zeros(DataType type, TensorShape shape);
   // Refer to the memory of a tensor, of rows, or of a GPU's elements, which must outlive all copies of the result.
@@ -84,6 +86,8 @@ class AnyTensor {
     copy_to(as_bytes(result.data()));
     return result;
   }
+  // Returns these elements in another shape. The result shares this memory. Throws Error usage for another number.
+  AnyTensor reshaped(TensorShape shape) const;
   // Returns some rows, which share this memory. Throws Error usage for rows that are not there.
   AnyTensor rows(std::int64_t first, std::int64_t number) const;
   // Returns a copy with memory of its own, in that place.

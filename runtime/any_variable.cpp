@@ -77,4 +77,6 @@ void Strategy::adopt(const Strategy& old, Origin origin) {
   for (const AnyVariable& each : old.variables()) adopt(each, origin);
 }
 
+AnyTensor value_of(const AnyVariable& variable, Origin origin) { return variable.state().value(origin); }
+
 }  // namespace lockstep

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <ostream>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/any_tensor.hpp"
 #include "runtime/values/tensor_view.hpp"
 #include "runtime/variable_base.hpp"
 
@@ -54,6 +56,8 @@ class AnyVariable {
 
  private:
   friend class Strategy;
+  friend struct std::hash<AnyVariable>;
+  friend AnyTensor value_of(const AnyVariable& variable, Origin origin);
   std::size_t bytes() const { return shape().count() * size_of(type()); }
   detail::VariableBase& state() const;
   [[noreturn]] void refuse_type(DataType wanted) const;
@@ -61,6 +65,18 @@ class AnyVariable {
   std::shared_ptr<detail::VariableBase> state_;
 };
 
+// Returns what Variable::read() returns. A part in the host's memory is not copied: the tensor keeps the variable, and
+// changes with it.
+AnyTensor value_of(const AnyVariable& variable, Origin origin = Origin::here());
+
 inline std::ostream& operator<<(std::ostream& out, const AnyVariable& variable) { return out << variable.to_string(); }
 
 }  // namespace lockstep
+
+// Lets variables be keys: handles of one variable are equal.
+template <>
+struct std::hash<lockstep::AnyVariable> {
+  std::size_t operator()(const lockstep::AnyVariable& variable) const noexcept {
+    return std::hash<const void*>()(variable.state_.get());
+  }
+};

@@ -184,6 +184,8 @@ class DistributedIterator {
   // Returns the number of rows that all replicas together have in the latest batch; nothing if that takes a message,
   // as it does for data sets of each process's own with known lengths.
   std::optional<std::int64_t> global_rows() const { return loop_->global_rows(); }
+  // Returns the number of steps of the whole loop, data::infinite or data::unknown_length; the same in all processes.
+  std::int64_t steps() const { return loop_->steps(); }
 
   // Saves a message in each step of a loop whose length is unknown: the processes' counts travel with the gradients.
   // All processes call it, between two steps. The reducer must outlive the iterator, and carries the counts of one
@@ -218,6 +220,8 @@ class DistributedDataset {
   DistributedDataset(Strategy& strategy, std::shared_ptr<const detail::InputPlan<E>> plan)
       : strategy_(&strategy), plan_(std::move(plan)) {}
 
+  // Returns the strategy whose replicas get the pieces.
+  Strategy& strategy() const { return *strategy_; }
   // Returns an iterator at the first step. All processes call it.
   DistributedIterator<E> open() const { return DistributedIterator<E>(*strategy_, *plan_); }
   // Returns the number of elements in the data set of this process, data::infinite or data::unknown_length.

@@ -12,20 +12,10 @@ namespace lockstep {
 
 std::vector<std::vector<int>> plan_buckets(const std::vector<GradientSpec>& gradients, const std::vector<int>& order,
                                            const BucketOptions& options) {
-  std::vector<std::vector<int>> buckets;
-  std::size_t bytes = 0;
-  bool is_full = true;
-  for (const int which : order) {
-    if (std::exchange(is_full, false)) {
-      buckets.emplace_back();
-      bytes = 0;
-    }
-    const GradientSpec& gradient = gradients.at(static_cast<std::size_t>(which));
-    buckets.back().push_back(which);
-    bytes += gradient.count * size_of(gradient.type);
-    is_full = bytes >= (buckets.size() == 1 ? options.first_bytes : options.bytes);
-  }
-  return buckets;
+  std::vector<std::size_t> bytes;
+  bytes.reserve(gradients.size());
+  for (const GradientSpec& each : gradients) bytes.push_back(each.count * size_of(each.type));
+  return detail::divide_into_buckets(bytes, order, options.bytes, options.first_bytes);
 }
 
 GradientReducer::GradientReducer(Strategy& strategy, std::vector<GradientSpec> gradients, const BucketOptions& options)

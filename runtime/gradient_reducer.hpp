@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "runtime/count_digits.hpp"
+#include "runtime/gradient_buckets.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable.hpp"
 
@@ -29,10 +30,9 @@ GradientSpec gradient_of(const Variable<T>& variable) {
 
 // Holds the sizes of buckets and the operation.
 struct BucketOptions {
-  // Closes a bucket that holds so many bytes. The first bucket is smaller, so that the network starts early. Both are
-  // the defaults of PyTorch's DistributedDataParallel.
-  std::size_t bytes = std::size_t{25} << 20U;
-  std::size_t first_bytes = std::size_t{1} << 20U;
+  // Closes a bucket that holds so many bytes. The first bucket is smaller, so that the network starts early.
+  std::size_t bytes = detail::default_bucket_bytes;
+  std::size_t first_bytes = detail::default_first_bucket_bytes;
   NamedOp op = sum;
   // Tells the reducers of a program apart, besides the names of their gradients.
   std::string tag = "gradients";

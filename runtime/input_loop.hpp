@@ -149,6 +149,8 @@ class InputLoop {
   }
   // Returns the rows of all replicas in the latest step, if they are known without a message.
   std::optional<std::int64_t> global_rows() const { return rows_; }
+  // Returns the number of steps of the longest loop, from its beginning.
+  std::int64_t steps() const { return length_; }
 
   Bytes position() {
     if (failure_) throw Error(Code::usage, "the position of a loop that has failed", "save the position before next()");

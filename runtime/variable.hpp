@@ -265,6 +265,7 @@ struct Variable<T>::VariableState final : detail::VariableBase {
   }
   void check_all(Origin origin) override { handle().check_sync(origin); }
   std::string printed() override { return handle().to_string(); }
+  AnyTensor value(Origin origin) override;
   void lay_out(const VariableLayout& layout) override;
   void spread(Origin origin) override {
     run_all([&](Communicator& member, int local) { return member.broadcast_async(part(local).span(), 0, origin); },
@@ -399,6 +400,16 @@ TensorSpan<const T> Variable<T>::view() const {
   Storage& part = is_local ? mine.part(who.local) : mine.values.front();
   if (!part.is_here()) mine.rules().refuse_place("view", false);
   return {part.shape(), part.span().data()};
+}
+
+template <class T>
+AnyTensor Variable<T>::VariableState::value(Origin origin) {
+  const CallerContext who = caller_context("read");
+  const bool is_local = who.kind == CallerKind::replica || who.kind == CallerKind::part;
+  Storage& mine = is_local ? part(who.local) : values.front();
+  if (!mine.is_here() || (!is_local && rules().is_on_read())) return handle().read(origin);
+  auto* const memory = reinterpret_cast<std::byte*>(mine.span().data());
+  return AnyTensor::in_memory({this->shared_from_this(), memory}, data_type_of<T>, shape());
 }
 
 template <class T>

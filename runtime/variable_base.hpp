@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/any_tensor.hpp"
 #include "runtime/strategy.hpp"
 #include "runtime/variable_registry.hpp"
 #include "runtime/variable_rules.hpp"
@@ -18,6 +19,7 @@
 namespace lockstep {
 
 class AnyVariable;
+AnyTensor value_of(const AnyVariable& variable, Origin origin);
 
 namespace detail {
 
@@ -95,12 +97,15 @@ class VariableBase : public std::enable_shared_from_this<VariableBase> {
 
  private:
   friend class lockstep::AnyVariable;
+  friend AnyTensor lockstep::value_of(const AnyVariable& variable, Origin origin);
   // Implement the functions of AnyVariable.
   virtual void* memory_of(std::size_t part) = 0;
   virtual void save(std::span<std::byte> to, Origin origin) = 0;
   virtual void restore_from(std::span<const std::byte> from, Origin origin) = 0;
   virtual void check_all(Origin origin) = 0;
   virtual std::string printed() = 0;
+  // Returns the value that read() copies, without a copy if it is in the host's memory.
+  virtual AnyTensor value(Origin origin) = 0;
   // Makes the parts of a new layout from those that are there.
   virtual void lay_out(const VariableLayout& layout) = 0;
   // Copies replica 0's value to all replicas.

@@ -6,6 +6,7 @@
 #include <deque>
 #include <initializer_list>
 #include <ostream>
+#include <string>
 #include <utility>
 
 #include "runtime/values/arithmetic.hpp"
@@ -113,6 +114,14 @@ std::ostream& print_parts(std::ostream& out, const char* name, const PerReplica<
   return out << "\n}";
 }
 }  // namespace detail
+
+// Returns TensorFlow's text of the parts inside of a list.
+template <class T>
+std::string to_list_text(const PerReplica<T>& value) {
+  std::string all = "PerReplica:{";
+  for (int i = 0; i < value.size(); ++i) all += text(i == 0 ? "\n  " : ",\n  ", i, ": ", to_list_text(value[i]));
+  return all + "\n}";
+}
 
 template <class T>
 std::ostream& operator<<(std::ostream& out, const PerReplica<T>& value) {

@@ -207,6 +207,18 @@ std::ostream& operator<<(std::ostream& out, const Tensor<T>& tensor) {
          });
 }
 
+// Returns TensorFlow's text of a tensor inside of a list: "<tf.Tensor: shape=(1,), dtype=int64, numpy=array([0])>".
+template <class T>
+std::string to_list_text(const Tensor<T>& tensor) {
+  constexpr DataType type = data_type_of<T>;
+  constexpr bool is_default = type == DataType::i64 || type == DataType::f64 || type == DataType::boolean;
+  const std::string array_type = is_default ? std::string() : text(", dtype=", detail::numpy_name(type));
+  const bool is_scalar = tensor.shape().rank() == 0;
+  const std::string value = is_scalar ? to_string(tensor) : text("array(", to_string(tensor), array_type, ')');
+  return text("<tf.Tensor: shape=", tensor.shape().to_string(), ", dtype=", detail::numpy_name(type), ", numpy=", value,
+              '>');
+}
+
 // Concatenates tensors along an axis. Their other lengths must be equal. Throws Error usage for no tensors.
 template <class T>
 Tensor<T> join(const std::vector<Tensor<T>>& parts, int axis) {

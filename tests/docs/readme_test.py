@@ -51,7 +51,7 @@ class Documents(unittest.TestCase):
         self.assertIn("everybody has 1\n", out)
 
     def test_the_program_of_a_page_is_the_example_and_prints_its_output(self):
-        for page, example in (("strategies", "replicas"), ("variables", "variable"), ("data", "data")):
+        for page, example in (("strategies", "replicas"), ("variables", "variable"), ("data", "data"), ("training", "training")):
             with self.subTest(page):
                 text = read(f"docs/{page}.md")
                 code = re.search(r"```cpp\n(.*?)```", text, re.S).group(1)

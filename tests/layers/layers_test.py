@@ -48,14 +48,16 @@ LAYERS = {
     "runtime/data": BASE | {"collectives", "runtime/values", "runtime/data"},
     "runtime/data/files": BASE | {"collectives", "runtime/values", "runtime/data", "runtime/data/files", "zlib"},
     "runtime/rpc": BASE | {"topology/secret", "collectives", "runtime/cluster", "runtime/values", "runtime/rpc", "grpc"},
+    "runtime/train/compute": {"topology/base", "runtime/train/compute", "highway"},
     "runtime": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "collectives/tcp", "collectives/ucx", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc"},
-    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings"},
-    "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "bench", "bench/mpi", "tools", "boost", "json"},
+    "runtime/train": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute"},
+    "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings"},
+    "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/train", "runtime/train/compute", "bench", "bench/mpi", "tools", "boost", "json"},
     "collectives/simulated": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/simulated"},
-    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "bench", "json"},
+    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/train/compute", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
-    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "bench/peer", "mpi"},
-    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "mpi"},
+    "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings", "bench/peer", "mpi"},
+    "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings", "mpi"},
 }
 
 VENDORS = {
@@ -72,7 +74,7 @@ VENDORS = {
     "ucx": re.compile(r"/(ucp|ucs|uct|ucm)/"),
     "gtest": re.compile(r"/g(test|mock)/"),
 }
-TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "bindings", "bench", "tools", "examples", "tests")
+TOP = ("topology", "collectives", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings", "bench", "tools", "examples", "tests")
 
 
 def layer_of(path):
@@ -263,7 +265,7 @@ class Names(unittest.TestCase):
 
 # Interfaces, whose functions are mostly one line: collectives, a variable's and a topology's verbs, drivers.
 LARGE_INTERFACES = set("""
-    Blocks Collectives Communicator CudaBackend Dataset DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
+    AnyTensor Blocks Callback Collectives Communicator CudaBackend Dataset DeviceBackend DevicePath Engine Extended ForwardingTransport Functions
     ReplicaContext ReplicaGroup Session Settings SimulatedNetwork Strategy TcpTransport Topology Transport UcxFunctions Variable
     """.split())
 
@@ -355,6 +357,8 @@ class Layers(unittest.TestCase):
             "runtime/data": "#include \"runtime/strategy.hpp\"",
             "runtime/data/files": "#include \"runtime/strategy.hpp\"",
             "runtime/rpc": "#include \"runtime/strategy.hpp\"",
+            "runtime/train/compute": "#include \"runtime/values/tensor.hpp\"",
+            "runtime/train": "#include <hwy/highway.h>",
             "runtime": "#include <grpcpp/grpcpp.h>",
             "bindings": "#include <nlohmann/json.hpp>",
             "tools": "#include <mpi.h>",

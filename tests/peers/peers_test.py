@@ -9,6 +9,7 @@ import random
 import stat
 import sys
 import tempfile
+import threading
 import time
 import unittest
 from pathlib import Path
@@ -20,7 +21,8 @@ sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TO
 import cases  # noqa: E402
 import data_rates  # noqa: E402
 import torch_ddp  # noqa: E402
-from peers_lib import cli, data, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes, tuning, variants  # noqa: E402
+from peers_lib import (cli, data, errors, figures, gradients, install, launch, peers, report, rounds, scoreboard, sizes,  # noqa: E402
+                       train, tuning, variants)
 
 given = cases.arguments(__doc__, "peers", "build")
 
@@ -395,6 +397,61 @@ class DataSets(unittest.TestCase):
             data_rates.batches_a_second("form", lambda: lambda number: 0, 10**9, 0.01)
 
 
+class Training(unittest.TestCase):
+    MS = {"one": 20, "mirrored:2": 25, "workers": 32}
+    THEIRS = {"1": {"plain": 40, "prefetch": 30, "prefetch+loop": 36}, "2": {"accuracy": 96, "accuracy+prefetch": 120, "accuracy+prefetch+loop": 100}}
+
+    def lines(self) -> list[train.Line]:
+        self.started, lock = [], threading.Lock()
+
+        def canned_run(words, _environment, _limit_s):
+            with lock:
+                self.started.append(words)
+                scale = 1 + (len(self.started) - 1) // 7  # each round has seven processes
+            if "train" in words:
+                strategy = words[words.index("--strategy") + 1]
+                return f"noise\n# 70 steps, {scale * self.MS[strategy]} ms a step (median)\nweights 0\n", ""
+            return json.dumps({"version": "TensorFlow 9", "rows": {form: scale * ms for form, ms in self.THEIRS[words[2]].items()}}), ""
+
+        self.addCleanup(setattr, train, "run", train.run)
+        train.run = canned_run
+        options = SimpleNamespace(batch=64, steps=70, launches=3, seed=1)
+        self.launches, self.version = train.launched(train.Programs(Path("lockstep"), "mpirun", "python"), options, lambda _: None)
+        return [train.line_of(each, self.launches, 1) for each in train.COMPARISONS]
+
+    def test_each_is_launched_once_in_each_round(self):
+        self.lines()
+        self.assertEqual(len(self.started), 21)
+        for begin in range(0, 21, 7):
+            found = [words[words.index("--strategy") + 1] if "train" in words else words[2] for words in self.started[begin:begin + 7]]
+            self.assertEqual(sorted(found), ["1", "2", "mirrored:2", "one", "one", "one", "workers"])
+        for words in self.started:
+            self.assertEqual(("mpirun" in words), "workers" in words)
+            self.assertIn("70", words)
+        self.assertEqual(self.version, "TensorFlow 9")
+
+    def test_ours_is_compared_with_the_best_form_and_with_two_loops(self):
+        found = [(line.best_form, line.ours, line.ratio, line.interval, line.ratio_plain) for line in self.lines()]
+        self.assertEqual(found, [("prefetch", 40, 1.5, [1.5, 1.5], 2), ("accuracy", 64, 3, [3, 3], 3),
+                                 ("", 50, 0.8, [0.8, 0.8], 0.8), ("", 64, 0.625, [0.625, 0.625], 0.625)])
+        self.assertEqual(train.scaling_text(self.launches),
+                         "# times the examples a second of one replica: two loops 2.00, mirrored:2 1.60, workers 1.25")
+
+    def test_table(self):
+        header, *rows = train.table(self.lines()).splitlines()
+        self.assertEqual(header.split()[:3], ["ours", "plain", "best"])
+        self.assertRegex(rows[0], r"40 +80 +60 +1\.5 +\[1\.5, 1\.5\] +2 +1\.2x yes +1\.8x NO +TensorFlow, one: prefetch$")
+        self.assertRegex(rows[2], r"50 +40 +40 +0\.8 +\[0\.8, 0\.8\] +0\.8 +0\.9x NO +0\.97x NO +two loops$")
+        self.assertRegex(rows[3], r"0\.625 +- +- +two loops$")
+
+    def test_a_failure_is_named(self):
+        for text, failure, said in (("a\nno such command\n", "exit code 1: it says nothing", "one failed: exit code 1: no such command"),
+                                    ("weights 0\n", "", "no line says the time of a step: weights 0"), ("", "", "it says nothing")):
+            with self.assertRaisesRegex(errors.PeersError, said):
+                train.our_step_ms("one", text, failure)
+        self.assertEqual(train.our_step_ms("workers", "# 9 steps, 1.5 ms a step (median)\n# 9 steps, 2 ms a step (median), chief\n", ""), 2)
+
+
 class BadInput(unittest.TestCase):
     def test_is_refused_with_words_that_help(self):
         compare = ("compare", "--build", given.build)
@@ -414,7 +471,9 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--launches", "0"), "1 to 1000"), ((*compare, "--ranks", "256", "--sizes", "1G"), "of memory"),
                             (("compare", "--build", "/nowhere"), "run tools/build"), (("install", "lam"), "there is no 'lam'"),
                             (("data", "--build", "/nowhere"), "run tools/build"), (("data", "--launches", "0"), "1 to 1000"),
-                            (("data", "--seconds", "0"), "there can be"), (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
+                            (("data", "--seconds", "0"), "there can be"), (("train", "--build", "/nowhere"), "run tools/build"),
+                            (("train", "--launches", "0"), "1 to 1000"), (("train", "--steps", "0"), "1 to 100000"),
+                            (("train", "--batch", "5000"), "1 to 4096"), (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
                             (("dance",), "--help"), ((), "--help")):
             code, out, err = cases.run([given.peers, *words])
             self.assertEqual((code, out), (1, ""), f"{words}: {err}")

@@ -6,6 +6,7 @@ ends with `;`, and expressions otherwise. A new text with REMOVED, the condition
 RUNTIME = "runtime/"
 CLUSTER = "runtime/cluster/"
 DATA = "runtime/data/"
+TRAIN = "runtime/train/"
 
 REMOVALS = [
     # Strategies.
@@ -112,6 +113,21 @@ REMOVALS = [
     (72, "the order of labels", DATA + "digits.hpp", "order(static_cast<std::uint64_t>(i - first))", "static_cast<std::uint64_t>(i - first)"),
     (73, "the batch of all replicas", RUNTIME + "strategy.hpp", "return of_each_replica * num_replicas_in_sync();", "return of_each_replica;"),
     (74, "the rows of other shards", DATA + "stages.hpp", "          if (next_ % stage_.shards_ != stage_.index_) continue;\n", "          if (!REMOVED && next_ % stage_.shards_ != stage_.index_) continue;\n"),
+    (75, "draws of each replica's own", TRAIN + "layers.cpp", "replica == nullptr ? 0 : replica->replica_id_in_sync_group()", "0"),
+    (76, "the comparison of strategies", TRAIN + "model.cpp", "    check_made_in(network().variables(), get_strategy());", ""),
+    (77, "the refusal of means of a replica", TRAIN + "losses.cpp", "divides && has_strategy() && get_strategy().num_replicas_in_sync() > 1", "false"),
+    (78, "the count of all replicas' examples", TRAIN + "losses.cpp", "count_all(per_example.shape()[0])", "per_example.shape()[0]"),
+    (79, "trainable variables on tapes", TRAIN + "tape.cpp", "tape->options_.watch_variables && variable.trainable()", "false"),
+    (80, "the sum of all replicas' gradients", TRAIN + "optimizer.cpp", "aggregate ? here_.replica : nullptr", "(aggregate && !REMOVED) ? here_.replica : nullptr"),
+    (81, "the momentum of earlier gradients", TRAIN + "update_rules.cpp", "momentum * m[i] - rate * g[i]", "-rate * g[i]"),
+    (82, "steps of a staircase", TRAIN + "schedules.cpp", "staircase ? std::floor(passed) : passed", "passed"),
+    (83, "the division by all replicas' examples", TRAIN + "fit.cpp", "std::max<std::int64_t>(1, global_rows(replica, example.rows))", "std::max<std::int64_t>(1, example.rows)"),
+    (84, "the order of predictions", TRAIN + "fit.cpp", "batches.push_back(strategy_.gather(results, 0));", "batches.push_back(results[0]);"),
+    (85, "validation behind an epoch", TRAIN + "fit.cpp", "(epoch + 1) % options.validation_freq == 0", "false"),
+    (87, "the sums of all replicas", TRAIN + "metrics.cpp", "all.num_replicas_in_sync() == 1 ? parts.front()", "(REMOVED || all.num_replicas_in_sync() == 1) ? parts.front()"),
+    (92, "gradients of 16 bits", TRAIN + "gradient_exchange.cpp", "strategy.num_replicas_in_sync() > 1", "false"),
+    (132, "progress of the chief alone", TRAIN + "fit.cpp", "  if (!model_.is_chief()) return nullptr;", ""),
+    (93, "the ring of gradients", "bench/gradient_exchange.cpp", "    options.algorithm = text(\"all_reduce:\", way.algorithm);", ""),
     # Observability and the harness.
     (130, "the line that names the devices", RUNTIME + "one_process.cpp", "  state().announce(text(\"Using MirroredStrategy with devices \", state().devices.to_text()));", ""),
     (131, "the list of GPUs", RUNTIME + "devices.cpp", "wanted == \"CPU\" ? cores().size() : number_of_gpus()", "wanted == \"CPU\" ? cores().size() : 0"),

@@ -26,7 +26,7 @@ import tally  # noqa: E402
 from seeded_bugs import copy_source, run  # noqa: E402
 
 # Test programs and their ranks, in the order in which they are asked.
-PROGRAMS = [("values_test", 0), ("data_test", 0), ("cluster_spec_test", 0), ("strategy_test", 0), ("strategy_gpus_test", 0), ("rpc_test", 0), ("task_runner_test", 0),
+PROGRAMS = [("values_test", 0), ("bench_test", 0), ("data_test", 0), ("cluster_spec_test", 0), ("train_test", 0), ("strategy_test", 0), ("strategy_gpus_test", 0), ("rpc_test", 0), ("task_runner_test", 0),
             ("strategy_mpi_test", 2), ("strategy_mpi_test", 3)]
 LIMIT = 120  # s; a removal may let a test wait for ever, which counts as its failure
 FUNCTION = """

@@ -139,6 +139,31 @@ class Bench(unittest.TestCase):
             self.assertNotIn("OMPI_MCA_mpi_yield_when_idle", settings, "each rank is bound to a core of its own")
         self.assertEqual(run["arguments"][:3], ["lockstep", "bench", "all_reduce,sendrecv,all_gather_v"])
 
+    def test_gradients_are_measured_in_all_ways(self):
+        got, out, err = self.bench(2, "bench", "gradients", "--model", "cnn", "--model", "7,300000,5x20", "--samples", "10", "--json", self.path("g.json"))
+        self.assertIn(got, (0, 7), out + err)
+        with open(self.path("g.json"), encoding="utf-8") as file:
+            run = json.load(file)
+        self.assertEqual([(row["collective"], row["count"]) for row in run["rows"]], [("gradients:cnn", 2770634), ("gradients:7,300000,5x20", 300107)])
+        left_out = [each["value"] for each in run["settings"] if each["name"] == "left out"]
+        for row in run["rows"]:
+            self.assertEqual(row["check"]["wrong"], 0)
+            self.assertTrue(row["check"]["ranks_equal"])
+            names = {each["name"]: each for each in row["baselines"]}
+            self.assertEqual(names["ring"]["algorithm"], "ring")
+            self.assertGreater(names["reproducible"]["time_us"]["median"], 0)
+            self.assertNotEqual("hierarchical" in names, any(each.startswith("hierarchical: all_reduce:") for each in left_out), left_out)
+        self.assertEqual(len(re.findall("^# left out: nccl: ", out[out.rindex(" vs "):], re.M)), 1, "below the rows: " + out)
+        self.assertIn("gradients:cnn: 6 tensors in 2 buckets of 10.6 MiB, 1.25 KiB", " ".join(out.replace("#", "").split()))
+        self.refused(["bench", "gradients", "--model", "resnet51"], "the model \"resnet51\"", "did you mean resnet50?")
+        self.refused(["bench", "gradients", "--model", "64,0"], "has an empty gradient", "864,32,256x1000")
+        self.refused(["bench", "gradients,all_reduce"], "together with collectives")
+        self.refused(["bench", "all_reduce", "--model", "cnn"], "--model belongs to gradients")
+        self.refused(["bench", "gradients", "--sizes", "8"], "--sizes with gradients", "leave --sizes out")
+        self.refused(["bench", "gradients", "--baseline", "mpi"], "--baseline mpi with gradients", "ring, hierarchical, reproducible")
+        self.refused(["bench", "gradients", "--baseline", "nccl"], "--baseline nccl with gradients", "--device gpu")
+        self.refused(["bench", "all_reduce", "--baseline", "ring"], "there is no baseline \"ring\"")
+
     def test_unchecked_results_are_not_called_right(self):
         got, out, err = self.bench(2, "bench", "all_reduce", "--sizes", "8", "-c", "0", *QUICK)
         self.assertIn(got, (0, 7), out + err)
@@ -297,7 +322,7 @@ MACHINE = ["--synthetic", "core:4 pu:1"]
 # Words with which each subcommand does something, or fails after it began.
 BEGINNINGS = {
     "bench": ["all_reduce", "--sizes", "8", "--samples", "2", "--baseline", "none"], "compare": [], "doctor": [], "links": ["--seconds", "0.001"],
-    "plan": ["all_reduce", *MACHINE], "report": [], "sim": ["--seeds", "none"], "soak": ["--rounds", "1"], "stat": [], "topo": MACHINE, "timeline": [],
+    "plan": ["all_reduce", *MACHINE], "report": [], "sim": ["--seeds", "none"], "soak": ["--rounds", "1"], "stat": [], "topo": MACHINE, "timeline": [], "train": ["--steps", "1", "--batch", "1"],
     "tune": [], "why": []}
 
 

@@ -18,6 +18,7 @@
 #include "bench/table.hpp"
 #include "tools/lockstep/begin_session.hpp"
 #include "tools/lockstep/bench_gpu.hpp"
+#include "tools/lockstep/bench_gradients.hpp"
 #include "tools/lockstep/command.hpp"
 #include "tools/lockstep/describe_run.hpp"
 #include "tools/lockstep/interrupt.hpp"
@@ -46,7 +47,14 @@ median; +-% is half of its 95 % interval.
 the time to move the data through memory once, by a copy on all ranks at the same time; lat is a
 message to a neighbour or a barrier. A ratio is the baseline's time divided by Lockstep's: above 1
 Lockstep is faster, and = means that 1 is within the interval. Sizes count all data of a rank, as in
-nccl-tests; the option letters of nccl-tests work too.)manual";
+nccl-tests; the option letters of nccl-tests work too.
+
+`lockstep bench gradients` measures the exchange of a model's gradients in one training step, in
+buckets as GradientReducer makes them. It compares Lockstep's own choice with a ring, with an algorithm
+by levels, with the reproducible order, and with NCCL if there are GPUs.)manual";
+
+// Names the variants of Lockstep that measure collectives on host buffers.
+constexpr std::array<std::string_view, 5> own_ways = {"reproducible", "symmetric", "messages", "checked", "as_is"};
 
 const std::vector<Option>& bench_option_list() {
   static const std::vector<Option> all{
@@ -55,6 +63,9 @@ const std::vector<Option>& bench_option_list() {
       {"end", 'e', "SIZE", "Last size of a sweep (default: 16M)."},
       {"factor", 'f', "N", "Factor between two sizes of the sweep (default: 4)."},
       {"step", 'i', "SIZE", "Difference between two sizes of the sweep, instead of --factor."},
+      {"model", 0, "MODEL",
+       "With gradients: cnn, mlp, resnet50, or the elements of each gradient in the order of the forward pass: "
+       "864,32,256x1000. May be given several times (default: the three models)."},
       {"samples", 'n', "N", "Samples per row (default: until --precision is met)."},
       {"warm-ups", 'w', "N", "Operations before the first sample (default: 5)."},
       {"check", 'c', "0|1", "Check the results: 1 yes, 0 no (default: 1)."},
@@ -72,7 +83,7 @@ const std::vector<Option>& bench_option_list() {
        "none, or file:EARLIER.json, which is not measured again. Lockstep's own variants: reproducible, symmetric, "
        "messages, checked, as_is (with --wire). With --device gpu (default: nccl): "
        "nccl (NCCL's own operation), host (Lockstep on host buffers), mpi and mpi:best (the MPI library with copies "
-       "down and up), none."},
+       "down and up), none. Gradients (default: all of theirs): ring, hierarchical, reproducible, nccl, none."},
       {"seconds", 0, "S", "Longest time for a row, in seconds (default: 1)."},
       {"precision", 0, "P", "End a row when half of each interval is below P per cent (default: 2)."},
       {"seed", 0, "N", "Seed of the order in which the candidates take turns (default: 1)."},
@@ -91,6 +102,8 @@ constexpr std::string_view bench_examples =
     "      sweeps the sizes from 8 bytes to 64 MiB, against the MPI library\n"
     "  mpirun -n 4 lockstep bench all_reduce,broadcast --sizes 8,64K,1M --type f64 --json run.json\n"
     "      measures three sizes of two collectives and keeps the result\n"
+    "  mpirun -n 4 lockstep bench gradients --model resnet50\n"
+    "      compares a ring, levels and Lockstep's own choice for the gradients of a model\n"
     "  mpirun -n 4 lockstep bench all --seconds 0.2 --gate run.json --junit run.xml\n"
     "      measures everything quickly, as a gate of continuous integration\n";
 
@@ -182,7 +195,9 @@ std::vector<Subject> subjects(const ParsedOptions& parsed) {
 }
 
 BenchOptions bench_options_of(const ParsedOptions& parsed, const std::vector<std::string>& baselines) {
-  BenchOptions bench_options{.subjects = subjects(parsed), .sizes = sizes(parsed)};
+  const bool of_gradients = is_of_gradients(parsed);
+  BenchOptions bench_options{.subjects = of_gradients ? gradient_subjects(parsed) : subjects(parsed)};
+  if (!of_gradients) bench_options.sizes = sizes(parsed);
   bench_options.effort.seconds = parsed.decimal("seconds", 0.001, 86400, 1);
   bench_options.effort.precision = parsed.percent("precision", 0.01, 100, 2);
   bench_options.effort.warm_ups = static_cast<std::size_t>(parsed.integer("warm-ups", 0, 1'000'000, 5));
@@ -195,12 +210,16 @@ BenchOptions bench_options_of(const ParsedOptions& parsed, const std::vector<std
   const bool on_gpu = parsed.value("device").value_or("cpu") == "gpu";
   if (parsed.has("cold") && on_gpu)
     throw Error(Code::usage, "--cold with --device gpu: a GPU's caches are not emptied", "leave one of them out");
-  if (on_gpu) refuse_what_gpus_have_not(baselines);
+  if (of_gradients)
+    refuse_gradient_baselines(baselines, on_gpu);
+  else if (on_gpu)
+    refuse_what_gpus_have_not(baselines);
   for (const std::string& each : baselines) {
-    if (on_gpu && !each.starts_with("file:")) continue;
+    if ((on_gpu || of_gradients) && !each.starts_with("file:")) continue;
     if (each.starts_with("file:"))
       bench_options.earlier.emplace_back(each, read_run(each.substr(5)));
-    else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" && !bench::is_own_way(each))
+    else if (each != "mpi" && each != "mpi:best" && each != "memcpy" && each != "none" &&
+             std::ranges::find(own_ways, each) == own_ways.end())
       throw Error(Code::usage, text("there is no baseline \"", printable(each), '"'),
                   "choose from mpi, mpi:best, memcpy, none, file:EARLIER.json, reproducible, symmetric, messages, "
                   "checked and as_is");
@@ -312,6 +331,24 @@ std::unique_ptr<MpiBaseline> against_mpi(Session& session, const SharedCores& sh
   return mpi;
 }
 
+std::vector<std::string> baselines_of(const ParsedOptions& parsed, bool on_gpu) {
+  std::vector<std::string> baselines = parsed.values("baseline");
+  if (!baselines.empty()) return baselines;
+  if (is_of_gradients(parsed)) return default_gradient_baselines(on_gpu);
+  return {on_gpu ? "nccl" : "mpi"};
+}
+
+// Adds the candidates that are neither of MPI nor on GPUs.
+void add_own_candidates(Communicator& world, const std::vector<std::string>& baselines, BenchOptions& bench_options,
+                        BenchRun& run) {
+  if (bench_options.subjects.front().gradients) return choose_gradient_ways(world, baselines, bench_options, run);
+  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
+  if (has("memcpy")) bench_options.baselines.emplace_back("memcpy", copy_candidate);
+  for (const std::string_view name : own_ways) {
+    if (has(name) && !bench_options.gpu) bench_options.baselines.emplace_back(name, bench::own_way(world, name));
+  }
+}
+
 // Returns the settings of the environment, changed by the options.
 std::optional<Settings> settings_of(const ParsedOptions& parsed) {
   const auto wire = parsed.value("wire");
@@ -332,7 +369,9 @@ const Manual& bench_manual() {
   static const Manual manual{
       .name = "bench",
       .one_line = "measure collectives, and judge their times",
-      .synopsis = "mpirun -n N lockstep bench COLLECTIVE[,COLLECTIVE...] [-b SIZE -e SIZE -f N] [--json [FILE]] [...]",
+      .synopsis =
+          "mpirun -n N lockstep bench COLLECTIVE[,COLLECTIVE...] [-b SIZE -e SIZE -f N] [--json [FILE]] [...]\n"
+          "  mpirun -n N lockstep bench gradients [--model MODEL] [--json [FILE]] [...]",
       .description = bench_description,
       .options = bench_option_list(),
       .examples = bench_examples,
@@ -343,9 +382,8 @@ const Manual& bench_manual() {
 }
 
 Exit run_bench(const ParsedOptions& parsed) {
-  std::vector<std::string> baselines = parsed.values("baseline");
-  const std::string device = device_of(parsed);
-  if (baselines.empty()) baselines = {device == "gpu" ? "nccl" : "mpi"};
+  const bool on_gpu = device_of(parsed) == "gpu";
+  const std::vector<std::string> baselines = baselines_of(parsed, on_gpu);
   BenchOptions wanted = bench_options_of(parsed, baselines);
   std::optional<BenchRun> earlier;
   if (const auto path = parsed.value("gate")) earlier = read_run(*path);
@@ -354,8 +392,7 @@ Exit run_bench(const ParsedOptions& parsed) {
   static_cast<void>(parsed.percent("tolerance", 0, 1000, 5));
   if (parsed.has("tolerance") && !earlier)
     throw Error(Code::usage, "--tolerance without --gate", "name the earlier run: --gate EARLIER.json");
-  const auto has = [&](std::string_view name) { return std::ranges::find(baselines, name) != baselines.end(); };
-  if (has("mpi:best")) MpiBaseline::prepare_for_best();
+  if (std::ranges::find(baselines, "mpi:best") != baselines.end()) MpiBaseline::prepare_for_best();
 
   const auto settings = settings_of(parsed);
   Session session = begin_session({.settings = settings, .purpose = "bench"});
@@ -374,11 +411,8 @@ Exit run_bench(const ParsedOptions& parsed) {
   const SharedCores shared = most_shared_cores(session);
   run.oversubscribed = run.oversubscribed || shared.crowded();
   const auto mpi = against_mpi(session, shared, baselines, bench_options, run);
-  if (device == "gpu") put_on_gpus(world, baselines, bench_options, run);
-  if (has("memcpy")) bench_options.baselines.emplace_back("memcpy", copy_candidate);
-  for (const std::string_view name : {"reproducible", "symmetric", "messages", "checked", "as_is"}) {
-    if (has(name) && !bench_options.gpu) bench_options.baselines.emplace_back(name, bench::own_way(world, name));
-  }
+  if (on_gpu) put_on_gpus(world, baselines, bench_options, run);
+  add_own_candidates(world, baselines, bench_options, run);
   end_early_on_signals();
   ProgressLine progress(speaking);
   bench_options.progress = [&](const BenchProgress& now) {

@@ -41,6 +41,9 @@ Exit run_sim(const ParsedOptions& parsed);
 const Manual& soak_manual();
 Exit run_soak(const ParsedOptions& parsed);
 
+const Manual& train_manual();
+Exit run_train(const ParsedOptions& parsed);
+
 const Manual& report_manual();
 Exit run_report(const ParsedOptions& parsed);
 

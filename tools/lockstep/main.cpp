@@ -32,8 +32,8 @@ constexpr std::array subcommands = {
     Subcommand{plan_manual, run_plan},         Subcommand{report_manual, run_report},
     Subcommand{sim_manual, run_sim},           Subcommand{soak_manual, run_soak},
     Subcommand{stat_manual, run_stat},         Subcommand{topo_manual, run_topo},
-    Subcommand{timeline_manual, run_timeline}, Subcommand{tune_manual, run_tune},
-    Subcommand{why_manual, run_why},
+    Subcommand{timeline_manual, run_timeline}, Subcommand{train_manual, run_train},
+    Subcommand{tune_manual, run_tune},         Subcommand{why_manual, run_why},
 };
 
 std::string overview() {
