@@ -8,7 +8,7 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, data, gradients, install, network, peers, scoreboard, sizes, variables
+from . import compare, data, gradients, install, network, peers, scoreboard, sizes, train, variables
 from .errors import Misuse, PeersError, printable
 from .variants import LISTS, TUNED
 
@@ -28,6 +28,7 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
   peers variables --ranks 2           a step of 1000 variables, beside TensorFlow's
   peers data                          rates of data sets, beside TensorFlow's tf.data and torch's DataLoader
+  peers train                         a training step of a small CNN, beside TensorFlow's
   peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
   peers table --nodes --out FILE      and between nodes, on virtual ones
 """
@@ -37,7 +38,7 @@ How it is measured: docs/peers.md. First every algorithm and setting that a libr
 shortly; then the best of each runs in launches that take turns with ours. What does not install, does not
 start, hangs or computes something wrong is named and left out.
 
-exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table, data) something is not reached; 130 interrupted
+exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table, data, train) something is not reached; 130 interrupted
 """
 
 
@@ -80,6 +81,11 @@ def make_parser() -> argparse.ArgumentParser:
     rates = verbs.add_parser("data", help="measure data sets beside TensorFlow's and torch's", allow_abbrev=False)
     rates.set_defaults(call=do_data)
     add_launches(rates)
+    training = verbs.add_parser("train", help="measure steps of training beside TensorFlow's", allow_abbrev=False)
+    training.set_defaults(call=do_train)
+    training.add_argument("--steps", type=int, default=100, help="of each launch and form (default 100)")
+    training.add_argument("--batch", type=int, default=64, help="examples of each replica (default 64)")
+    add_rounds(training)
     whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
     whole.set_defaults(call=do_table)
     whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
@@ -95,10 +101,15 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 
 def add_launches(parser: argparse.ArgumentParser) -> None:
+    """What every comparison over some time has."""
+    add_rounds(parser)
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each size or form in a launch (default 0.3)")
+
+
+def add_rounds(parser: argparse.ArgumentParser) -> None:
     """What every comparison has."""
     add = parser.add_argument
     add("--launches", type=int, default=5, help="of each (default 5); an interval needs 2")
-    add("--seconds", type=float, default=0.3, help="for each size or form in a launch (default 0.3)")
     add("--build", default=str(peers.ROOT / "build"), metavar="FOLDER", help="where ours was built")
     add("--seed", type=int, default=1, help="of all random order")
 
@@ -200,6 +211,14 @@ def do_table(options) -> int:
 def do_data(options) -> int:
     check_effort(options.launches, (("--seconds", options.seconds),))
     return data.measure(options, say_on_terminal if sys.stderr.isatty() else lambda _: None)
+
+
+def do_train(options) -> int:
+    check_effort(options.launches, ())
+    for name, value, most in (("--steps", options.steps, 100_000), ("--batch", options.batch, 4096)):
+        if not 1 <= value <= most:
+            raise Misuse(f"{name} {value}: there can be 1 to {most}")
+    return train.measure(options, say_on_terminal if sys.stderr.isatty() else lambda _: None)
 
 
 def check_effort(launches: int, durations: tuple[tuple[str, float], ...]) -> None:

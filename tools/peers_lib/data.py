@@ -105,6 +105,11 @@ def table(lines: list[Line]) -> str:
         rows.append([line.comparison.title, shown(line, line.ours), line.comparison.peer or "-", shown(line, line.plain),
                      shown(line, line.best), digits(line.ratio), interval, digits(line.ratio_plain), goal_of(line, line.comparison.must),
                      goal_of(line, line.comparison.aim), line.best_form or "-"])
+    return aligned(rows)
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Rows of cells in columns. The first column and the last begin at the left."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     left = (0, len(rows[0]) - 1)
     return "\n".join("  ".join(cell.ljust(width) if column in left else cell.rjust(width)
