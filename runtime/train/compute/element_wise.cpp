@@ -13,6 +13,7 @@
 
 #include "runtime/train/compute/element_functions.hpp"
 #include "runtime/train/compute/element_wise.hpp"
+#include "runtime/train/compute/part_vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::train::compute::HWY_NAMESPACE {
@@ -34,8 +35,7 @@ void relu_all(const T* from, T* to, std::size_t count) {
   std::size_t i = 0;
   for (; i + lanes <= count; i += lanes) hn::StoreU(without_negative(hn::LoadU(d, from + i)), d, to + i);
   if (i == count) return;
-  const auto rest = hn::FirstN(d, count - i);
-  hn::BlendedStore(without_negative(hn::MaskedLoad(rest, d, from + i)), rest, d, to + i);
+  store_part(without_negative(load_part(d, from + i, count - i)), d, to + i, count - i);
 }
 
 template <class T>
@@ -54,7 +54,7 @@ template <class T>
 void add_bias_to(T* values, std::size_t rows, std::size_t columns, const T* bias, bool has_relu) {
   const hn::ScalableTag<T> d;
   const std::size_t lanes = hn::Lanes(d);
-  const auto rest = hn::FirstN(d, columns % lanes);
+  const std::size_t rest = columns % lanes;
   for (std::size_t row = 0; row < rows; ++row, values += columns) {
     std::size_t j = 0;
     for (; j + lanes <= columns; j += lanes) {
@@ -62,8 +62,8 @@ void add_bias_to(T* values, std::size_t rows, std::size_t columns, const T* bias
       hn::StoreU(has_relu ? without_negative(sum) : sum, d, values + j);
     }
     if (j == columns) continue;
-    const auto sum = hn::Add(hn::MaskedLoad(rest, d, values + j), hn::MaskedLoad(rest, d, bias + j));
-    hn::BlendedStore(has_relu ? without_negative(sum) : sum, rest, d, values + j);
+    const auto sum = hn::Add(load_part(d, values + j, rest), load_part(d, bias + j, rest));
+    store_part(has_relu ? without_negative(sum) : sum, d, values + j, rest);
   }
 }
 
@@ -89,12 +89,12 @@ void sum_block(const T* values, std::size_t rows, std::size_t columns, T* sums, 
     hn::StoreU(adds ? hn::Add(hn::LoadU(d, to + 3 * lanes), sum3) : sum3, d, to + 3 * lanes);
   }
   for (; j < columns; j += lanes) {
-    const auto used = hn::FirstN(d, std::min(lanes, columns - j));
+    const std::size_t used = std::min(lanes, columns - j);
     auto sum = hn::Zero(d);
     const T* from = values + j;
-    for (std::size_t row = 0; row < rows; ++row, from += columns) sum = hn::Add(sum, hn::MaskedLoad(used, d, from));
-    if (adds) sum = hn::Add(hn::MaskedLoad(used, d, sums + j), sum);
-    hn::BlendedStore(sum, used, d, sums + j);
+    for (std::size_t row = 0; row < rows; ++row, from += columns) sum = hn::Add(sum, load_part(d, from, used));
+    if (adds) sum = hn::Add(load_part(d, sums + j, used), sum);
+    store_part(sum, d, sums + j, used);
   }
 }
 

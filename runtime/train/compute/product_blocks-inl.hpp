@@ -117,12 +117,12 @@ void pack_left(const LeftRows<T>& left, std::size_t first, std::size_t rows, T* 
   const std::size_t lanes = hn::Lanes(d);
   const std::size_t step = left_panel_step<T>();
   for (std::size_t i = 0; i < rows; i += lanes) {
-    const auto used = hn::FirstN(d, std::min(lanes, rows - i));
+    const std::size_t used = std::min(lanes, rows - i);
     T* column = to + i;
     for (std::size_t r = 0; r < left.run_count; ++r) {
       const T* from = left.data + left.runs[r].offset + first + i;
       for (std::size_t k = 0; k < left.runs[r].length; ++k, from += left.step, column += step)
-        hn::Store(hn::MaskedLoad(used, d, from), d, column);
+        hn::Store(load_part(d, from, used), d, column);
     }
   }
 }

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "runtime/train/compute/matrix_product.hpp"
+#include "runtime/train/compute/part_vectors-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::train::compute::HWY_NAMESPACE {
@@ -230,14 +231,14 @@ class Tile {
     const V limit = relu_limit(target.ending.relu);
     HWY_UNROLL(16) for (std::size_t v = 0; v < vectors; ++v) {
       const std::size_t first = v * hn::Lanes(d);
-      const auto used = hn::FirstN(d, std::min(target.columns - first, hn::Lanes(d)));
+      const std::size_t used = std::min(target.columns - first, hn::Lanes(d));
       const V bias =
-          target.ending.bias == nullptr ? hn::Set(d, T{-0.0}) : hn::MaskedLoad(used, d, target.ending.bias + first);
+          target.ending.bias == nullptr ? hn::Set(d, T{-0.0}) : load_part(d, target.ending.bias + first, used);
       T* to = target.data + first;
       HWY_UNROLL(16) for (std::size_t i = 0; i < rows; ++i, to += target.stride) {
         V sum = sums[i][v];
-        if constexpr (adds) sum = hn::Add(hn::MaskedLoad(used, d, to), sum);
-        hn::BlendedStore(finish(sum, bias, limit), used, d, to);
+        if constexpr (adds) sum = hn::Add(load_part(d, to, used), sum);
+        store_part(finish(sum, bias, limit), d, to, used);
       }
     }
   }
