@@ -159,13 +159,12 @@ std::vector<Row> measure_step() {
   const ConvolutionShape shape{{64, 28, 28, 1}, {3, 3, 1, 1, Padding::valid}, 32};
   const MaxPoolShape pool{shape.output(), {2, 2, 2, 2, Padding::valid}};
   const std::size_t outputs = shape.output().size();
-  const std::size_t weights = 21632UL * 128;
   const Numbers image = random_numbers(shape.image.size());
   const Numbers kernel = random_numbers(shape.kernel_size());
-  const Numbers gradient = random_numbers(std::max(outputs, weights));
+  const Numbers gradient = random_numbers(outputs);
   Numbers bias = random_numbers(shape.filters);
   Numbers output(outputs), image_gradient(image.size()), kernel_gradient(kernel.size()), output_gradient(outputs);
-  Numbers pooled(pool.output().size()), variable(weights);
+  Numbers pooled(pool.output().size());
   std::vector<std::uint32_t> positions(pooled.size());
   const auto forward = [&] { convolve(shape, image.data(), kernel.data(), output.data(), {bias.data(), true}); };
   const auto to_kernel = [&] {
@@ -183,9 +182,7 @@ std::vector<Row> measure_step() {
                 [&] { column_sums(gradient.data(), outputs / shape.filters, shape.filters, bias.data()); }),
           alone("max_pool", "MaxPool 2 x 2", [&] { max_pool(pool, output.data(), pooled.data(), positions.data()); }),
           alone("max_pool_gradient", "MaxPool 2 x 2, gradient",
-                [&] { max_pool_gradient(pool, pooled.data(), positions.data(), output_gradient.data()); }),
-          alone("descend", "SGD of 2.8 M weights",
-                [&] { descend(variable.data(), gradient.data(), 0.01F, variable.size()); })};
+                [&] { max_pool_gradient(pool, pooled.data(), positions.data(), output_gradient.data()); })};
 }
 
 std::string words(const Row& row) {

@@ -11,9 +11,23 @@
 
 #include <algorithm>
 
-#include "runtime/train/compute/element_functions.hpp"
 #include "runtime/train/compute/element_wise.hpp"
 #include "runtime/train/compute/part_vectors-inl.hpp"
+
+#ifndef LOCKSTEP_TRAIN_ELEMENT_FUNCTIONS
+#define LOCKSTEP_TRAIN_ELEMENT_FUNCTIONS
+namespace lockstep::train::compute {
+
+// Holds the functions for one type and one set of vector instructions.
+template <class T>
+struct ElementFunctions {
+  void (*relu)(const T*, T*, std::size_t);
+  void (*relu_gradient)(const T*, const T*, T*, std::size_t);
+  void (*column_sums)(const T*, std::size_t, std::size_t, T*);
+};
+
+}  // namespace lockstep::train::compute
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace lockstep::train::compute::HWY_NAMESPACE {
@@ -48,23 +62,6 @@ void relu_gradients(const T* output, const T* output_gradient, T* input_gradient
     hn::StoreU(hn::IfThenElseZero(is_above, hn::LoadU(d, output_gradient + i)), d, input_gradient + i);
   }
   for (; i < count; ++i) input_gradient[i] = output[i] > T{0} ? output_gradient[i] : T{0};
-}
-
-template <class T>
-void add_bias_to(T* values, std::size_t rows, std::size_t columns, const T* bias, bool has_relu) {
-  const hn::ScalableTag<T> d;
-  const std::size_t lanes = hn::Lanes(d);
-  const std::size_t rest = columns % lanes;
-  for (std::size_t row = 0; row < rows; ++row, values += columns) {
-    std::size_t j = 0;
-    for (; j + lanes <= columns; j += lanes) {
-      const auto sum = hn::Add(hn::LoadU(d, values + j), hn::LoadU(d, bias + j));
-      hn::StoreU(has_relu ? without_negative(sum) : sum, d, values + j);
-    }
-    if (j == columns) continue;
-    const auto sum = hn::Add(load_part(d, values + j, rest), load_part(d, bias + j, rest));
-    store_part(has_relu ? without_negative(sum) : sum, d, values + j, rest);
-  }
 }
 
 // Sums one block of rows in four vectors of columns.
@@ -108,36 +105,8 @@ void sum_columns(const T* values, std::size_t rows, std::size_t columns, T* sums
   } while (row < rows);
 }
 
-template <class T>
-void add_products(T* to, const T* from, T factor, std::size_t count) {
-  const hn::ScalableTag<T> d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto factors = hn::Set(d, factor);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::Add(hn::LoadU(d, to + i), hn::Mul(factors, hn::LoadU(d, from + i))), d, to + i);
-  for (; i < count; ++i) to[i] += factor * from[i];
-}
-
-template <class T>
-void subtract_products(T* to, const T* from, T factor, std::size_t count) {
-  const hn::ScalableTag<T> d;
-  const std::size_t lanes = hn::Lanes(d);
-  const auto factors = hn::Set(d, factor);
-  std::size_t i = 0;
-  for (; i + lanes <= count; i += lanes)
-    hn::StoreU(hn::Sub(hn::LoadU(d, to + i), hn::Mul(factors, hn::LoadU(d, from + i))), d, to + i);
-  for (; i < count; ++i) to[i] -= factor * from[i];
-}
-
-ElementFunctions<float> float_functions() {
-  return {relu_all<float>,    relu_gradients<float>, add_bias_to<float>,
-          sum_columns<float>, add_products<float>,   subtract_products<float>};
-}
-ElementFunctions<double> double_functions() {
-  return {relu_all<double>,    relu_gradients<double>, add_bias_to<double>,
-          sum_columns<double>, add_products<double>,   subtract_products<double>};
-}
+ElementFunctions<float> float_functions() { return {relu_all<float>, relu_gradients<float>, sum_columns<float>}; }
+ElementFunctions<double> double_functions() { return {relu_all<double>, relu_gradients<double>, sum_columns<double>}; }
 
 }  // namespace
 }  // namespace lockstep::train::compute::HWY_NAMESPACE
@@ -159,7 +128,6 @@ ElementFunctions<double> functions(double /*for its type*/) { return HWY_DYNAMIC
 void relu(const float* from, float* to, std::size_t count) { functions(float{}).relu(from, to, count); }
 
 void relu(const double* from, double* to, std::size_t count) { functions(double{}).relu(from, to, count); }
-
 void relu_gradient(const float* output, const float* output_gradient, float* input_gradient, std::size_t count) {
   functions(float{}).relu_gradient(output, output_gradient, input_gradient, count);
 }
@@ -168,36 +136,12 @@ void relu_gradient(const double* output, const double* output_gradient, double* 
   functions(double{}).relu_gradient(output, output_gradient, input_gradient, count);
 }
 
-void add_bias(float* values, std::size_t rows, std::size_t columns, const float* bias, bool has_relu) {
-  functions(float{}).add_bias(values, rows, columns, bias, has_relu);
-}
-
-void add_bias(double* values, std::size_t rows, std::size_t columns, const double* bias, bool has_relu) {
-  functions(double{}).add_bias(values, rows, columns, bias, has_relu);
-}
-
 void column_sums(const float* values, std::size_t rows, std::size_t columns, float* sums) {
   functions(float{}).column_sums(values, rows, columns, sums);
 }
 
 void column_sums(const double* values, std::size_t rows, std::size_t columns, double* sums) {
   functions(double{}).column_sums(values, rows, columns, sums);
-}
-
-void add_scaled(float* to, const float* from, float factor, std::size_t count) {
-  functions(float{}).add_scaled(to, from, factor, count);
-}
-
-void add_scaled(double* to, const double* from, double factor, std::size_t count) {
-  functions(double{}).add_scaled(to, from, factor, count);
-}
-
-void descend(float* weights, const float* gradient, float rate, std::size_t count) {
-  functions(float{}).descend(weights, gradient, rate, count);
-}
-
-void descend(double* weights, const double* gradient, double rate, std::size_t count) {
-  functions(double{}).descend(weights, gradient, rate, count);
 }
 
 }  // namespace lockstep::train::compute

@@ -59,23 +59,6 @@ TYPED_TEST(ElementWise, ReluKeepsNanAndItsGradientIsThatOfPositiveOutputs) {
   });
 }
 
-TYPED_TEST(ElementWise, BiasIsAddedToEachRow) {
-  using T = TypeParam;
-  this->for_each_length([&](std::size_t columns) {
-    const std::vector<T> bias = random_numbers<T>(columns, 1);
-    for (const bool has_relu : {false, true}) {
-      std::vector<T> values = this->special_numbers(3 * columns, 2);
-      std::vector<T> expected = values;
-      for (std::size_t i = 0; i < expected.size(); ++i) {
-        expected[i] += bias[i % columns];
-        if (has_relu) expected[i] = this->relu_of(expected[i]);
-      }
-      add_bias(values.data(), 3, columns, bias.data(), has_relu);
-      ASSERT_EQ(difference(values, expected), "");
-    }
-  });
-}
-
 TYPED_TEST(ElementWise, ColumnsAreSummedInBlocksOf256Rows) {
   using T = TypeParam;
   for (const std::size_t rows : {0U, 1U, 2U, 255U, 256U, 257U, 600U}) {
@@ -95,25 +78,6 @@ TYPED_TEST(ElementWise, ColumnsAreSummedInBlocksOf256Rows) {
       ASSERT_EQ(difference(sums, expected), "") << rows << " x " << columns;
     });
   }
-}
-
-TYPED_TEST(ElementWise, ScaledNumbersAreRoundedBeforeTheyAreAdded) {
-  using T = TypeParam;
-  this->for_each_length([&](std::size_t count) {
-    const std::vector<T> from = random_numbers<T>(count, 1);
-    std::vector<T> added = random_numbers<T>(count, 2);
-    std::vector<T> descended = added;
-    std::vector<T> expected_added = added, expected_descended = added;
-    for (std::size_t i = 0; i < count; ++i) {
-      const volatile T product = T(0.1) * from[i];
-      expected_added[i] += product;
-      expected_descended[i] -= product;
-    }
-    add_scaled(added.data(), from.data(), T(0.1), count);
-    descend(descended.data(), from.data(), T(0.1), count);
-    ASSERT_EQ(difference(added, expected_added), "");
-    ASSERT_EQ(difference(descended, expected_descended), "");
-  });
 }
 
 }  // namespace
