@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "runtime/default_strategy.hpp"
 #include "runtime/train/layers.hpp"
@@ -99,6 +100,16 @@ TEST_P(Fits, OfUnevenBatchesEqualThoseOfOneReplica) {
     expect_close(train_under(*strategy, unknown), one);
     expect_close(train_under(*strategy, strategy->distribute(dataset_of(both, batch))), one);
   }
+}
+
+// Replica i takes i + 1 shares of each batch.
+TEST_P(Fits, OfBatchesDividedByWeightsEqualThoseOfOneReplica) {
+  const auto both = some_examples();
+  std::vector<double> shares(static_cast<std::size_t>(size()));
+  std::iota(shares.begin(), shares.end(), 1.0);
+  const FitOptions options{.batch_size = 12, .input = {.weights = ReplicaWeights(shares)}};
+  expect_close(train_under(*strategy, ModelData(both.first, both.second), options),
+               train_under(default_strategy(), ModelData(both.first, both.second), {.batch_size = 12}));
 }
 
 TEST_P(Fits, HaveTheBitsOfOneProcess) {
