@@ -172,7 +172,7 @@ TapeTensor Loss::operator()(const TapeTensor& labels, const TapeTensor& predicti
                 "Please use `Reduction.SUM` or `Reduction.NONE` for loss reduction when losses are used with a "
                 "strategy of several replicas, except for specifying losses in `compile()`",
                 "make the loss with {.reduction = Reduction::none}, and divide by compute_average_loss()");
-  const TapeTensor losses = per_example(labels, predictions, sample_weight);
+  TapeTensor losses = per_example(labels, predictions, sample_weight);
   if (reduction_ == Reduction::none) return losses;
   const TapeTensor total = reduce_sum(losses);
   return divides ? total / number(static_cast<double>(std::max<std::size_t>(losses.size(), 1))) : total;

@@ -21,7 +21,7 @@ constexpr std::size_t max_kept = std::size_t{1} << 30U;
 std::size_t block_size(std::size_t bytes) {
   constexpr std::size_t smallest = 256;
   if (bytes <= smallest) return smallest;
-  const std::size_t step = std::bit_floor(bytes - 1) / 4;
+  const std::size_t step = std::size_t{1} << (std::bit_width(bytes - 1) - 3U);
   return (bytes + step - 1) / step * step;
 }
 

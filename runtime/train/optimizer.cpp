@@ -398,8 +398,8 @@ class LastPart final : public GradientReceiver {
     is_taken_[which] = true;
     const AnyTensor to = to_.memory(which);
     if (sum && sum->view().data != to.view().data) to.assign(*sum);
-    for (auto branch = branches_.rbegin(); branch != branches_.rend(); ++branch) {
-      const std::optional<AnyTensor>& each = branch->gradients->of(which);
+    for (std::size_t i = branches_.size(); i-- > 0;) {
+      const std::optional<AnyTensor>& each = branches_[i].gradients->of(which);
       if (each && sum)
         lockstep::detail::reduce_into(ReduceOp::sum, to.view(), each->view());
       else if (each)
@@ -456,7 +456,7 @@ float Optimizer::minimize(int parts, const std::function<TapeTensor(int part)>& 
   last.finish();
   step.finish();
   float sum = loss.item();
-  for (auto branch = branches.rbegin(); branch != branches.rend(); ++branch) sum = branch->loss + sum;
+  for (std::size_t i = branches.size(); i-- > 0;) sum = branches[i].loss + sum;
   return sum;
 }
 

@@ -2,6 +2,7 @@
 // Has the ops that combine elements along axes. Neighbouring axes are taken as one, so that each pass over the data
 // combines the middle of three lengths; the last axes come first.
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -67,7 +68,7 @@ void sum_pass(const ReductionPass& pass, const T* from, T* to) {
 }
 template <class T>
 void max_pass(const ReductionPass& pass, const T* from, T* to) {
-  const auto larger = [](T best, T x) { return x > best || x != x ? x : best; };
+  const auto larger = [](T best, T x) { return x > best || std::isnan(x) ? x : best; };
   for (std::size_t i = 0; i < pass.before; ++i, to += pass.after) {
     if (pass.after == 1) {
       *to = std::accumulate(from, from + pass.along, -std::numeric_limits<T>::infinity(), larger);

@@ -58,6 +58,7 @@ float scaled_lr(std::int64_t batch, const std::map<std::int64_t, float>& table) 
   const auto found = table.find(batch);
   if (found != table.end()) return found->second;
   std::vector<std::string> sizes;
+  sizes.reserve(table.size());
   for (const auto& [size, rate] : table) sizes.push_back(text(size));
   throw Error(Code::usage, text("no learning rate for a batch of ", batch),
               text("the table has rates for ", join(sizes, ", ")));

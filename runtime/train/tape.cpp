@@ -22,7 +22,7 @@ constexpr std::size_t no_slot = std::numeric_limits<std::size_t>::max();
 bool has_gradients(DataType type) { return type == DataType::f32 || type == DataType::f64; }
 
 // Returns the tensor, or a copy if it is in a GPU's memory, for which ops have no kernels yet.
-AnyTensor on_host(AnyTensor tensor) { return tensor.location().on_device() ? tensor.copy_at({}) : tensor; }
+AnyTensor on_host(const AnyTensor& tensor) { return tensor.location().on_device() ? tensor.copy_at({}) : tensor; }
 
 // Returns a number that no other tensor of the program has.
 std::uint64_t new_id() {
@@ -77,6 +77,11 @@ class Tape::Records {
   std::size_t slot_of(const AnyVariable& variable) const {
     const auto found = variables_.find(variable);
     return found == variables_.end() ? no_slot : found->second;
+  }
+  std::vector<std::size_t> slots_of(const std::vector<AnyVariable>& variables) const {
+    std::vector<std::size_t> slots(variables.size());
+    std::ranges::transform(variables, slots.begin(), [&](const AnyVariable& each) { return slot_of(each); });
+    return slots;
   }
   void watch(std::uint64_t id) {
     if (slot_of(id) == no_slot) place(id, number_++);
@@ -150,9 +155,10 @@ Tape::Records::Path Tape::Records::find_path(std::size_t target, const std::vect
   }
   if (target == no_slot) return path;
   path.is_reached[target] = true;
-  for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
-    if (!path.is_reached[record->output_slot] || record->call->op.backward == nullptr) continue;
-    for (const std::size_t slot : inputs_of(*record)) {
+  for (std::size_t at = records_.size(); at-- > 0;) {
+    const Record& record = records_[at];
+    if (!path.is_reached[record.output_slot] || record.call->op.backward == nullptr) continue;
+    for (const std::size_t slot : inputs_of(record)) {
       if (slot != no_slot) path.is_reached[slot] = true;
     }
   }
@@ -198,6 +204,7 @@ void Tape::Records::go_back(const AnyTensor& target, std::size_t target_slot, co
                             const std::function<void(std::size_t, Gradient)>& take, bool keeps_records) {
   const Path path = find_path(target_slot, sources);
   std::vector<bool> has_gradient;
+  has_gradient.reserve(sources.size());
   for (const std::size_t source : sources) has_gradient.push_back(source != no_slot && path.is_reached[source]);
   begin(has_gradient);
   std::vector<Accumulator> sums(number_);
@@ -286,8 +293,8 @@ void Tape::begin_gradient() {
 
 std::vector<Gradient> Tape::gradient(const TapeTensor& target, std::span<const TapeTensor> sources) {
   begin_gradient();
-  std::vector<std::size_t> slots;
-  for (const TapeTensor& each : sources) slots.push_back(records_->slot_of(each.id()));
+  std::vector<std::size_t> slots(sources.size());
+  std::ranges::transform(sources, slots.begin(), [&](const TapeTensor& each) { return records_->slot_of(each.id()); });
   std::vector<Gradient> all(sources.size());
   records_->go_back(
       target.tensor(), records_->slot_of(target.id()), slots, [](const std::vector<bool>&) {},
@@ -306,14 +313,11 @@ Gradient Tape::gradient(const TapeTensor& target, const AnyVariable& source) {
 
 std::vector<VariableGradient> Tape::gradient(const TapeTensor& target, const std::vector<AnyVariable>& sources) {
   begin_gradient();
-  std::vector<std::size_t> slots;
   std::vector<VariableGradient> all;
-  for (const AnyVariable& each : sources) {
-    slots.push_back(records_->slot_of(each));
-    all.push_back({each, {}});
-  }
+  all.reserve(sources.size());
+  for (const AnyVariable& each : sources) all.push_back({each, {}});
   records_->go_back(
-      target.tensor(), records_->slot_of(target.id()), slots, [](const std::vector<bool>&) {},
+      target.tensor(), records_->slot_of(target.id()), records_->slots_of(sources), [](const std::vector<bool>&) {},
       [](std::size_t) { return std::nullopt; },
       [&](std::size_t i, Gradient gradient) { all[i].gradient = std::move(gradient); }, options_.persistent);
   return all;
@@ -321,10 +325,8 @@ std::vector<VariableGradient> Tape::gradient(const TapeTensor& target, const std
 
 void Tape::gradient(const TapeTensor& target, const std::vector<AnyVariable>& sources, GradientReceiver& receiver) {
   begin_gradient();
-  std::vector<std::size_t> slots;
-  for (const AnyVariable& each : sources) slots.push_back(records_->slot_of(each));
   records_->go_back(
-      target.tensor(), records_->slot_of(target.id()), slots,
+      target.tensor(), records_->slot_of(target.id()), records_->slots_of(sources),
       [&](const std::vector<bool>& has_gradient) { receiver.begin(has_gradient); },
       [&](std::size_t i) { return std::optional(receiver.memory(i)); },
       [&](std::size_t i, Gradient gradient) { receiver.take(i, std::move(gradient)); }, options_.persistent);
@@ -359,14 +361,13 @@ TapeTensor apply(const Op& op, std::span<const TapeTensor> inputs, OpAttributes 
   if (!shares) op.forward(call);
   TapeTensor result(call.output);
   if (pauses > 0 || tapes.empty() || !has_gradients(type)) return result;
-  std::shared_ptr<const Tape::Call> recorded;
-  for (Tape* tape : tapes) {
-    if (!tape->records_->follows_one_of(inputs)) continue;
-    if (recorded == nullptr)
-      recorded = std::make_shared<Tape::Call>(op, std::move(attributes), std::move(tensors), std::move(call.output),
-                                              std::move(call.saved));
-    tape->records_->add(recorded, inputs, result.id());
-  }
+  std::vector<Tape*> following;
+  std::ranges::copy_if(tapes, std::back_inserter(following),
+                       [&](const Tape* tape) { return tape->records_->follows_one_of(inputs); });
+  if (following.empty()) return result;
+  const auto recorded = std::make_shared<const Tape::Call>(op, std::move(attributes), std::move(tensors),
+                                                           std::move(call.output), std::move(call.saved));
+  for (Tape* tape : following) tape->records_->add(recorded, inputs, result.id());
   return result;
 }
 
