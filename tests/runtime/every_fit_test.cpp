@@ -102,6 +102,42 @@ TEST_P(Fits, OfUnevenBatchesEqualThoseOfOneReplica) {
   }
 }
 
+TEST_P(Fits, OfWeighedExamplesEqualThoseOfOneReplica) {
+  const auto both = some_examples();
+  Floats weights(TensorShape{number_of_examples});
+  for (std::size_t i = 0; i < weights.size(); ++i) weights[i] = static_cast<float>(i % 4);
+  const auto trained_in = [&](Strategy& where) {
+    const Scope scope = where.scope();
+    Sequential model = small_model();
+    return model.fit(both.first, both.second,
+                     {.epochs = 2,
+                      .batch_size = 5,
+                      .validation_data = dataset_of(both, 7),
+                      .shuffle = false,
+                      .sample_weight = weights,
+                      .class_weight = {{1, 3.F}},
+                      .verbose = Verbose::silent});
+  };
+  const History one = trained_in(default_strategy());
+  const History here = trained_in(*strategy);
+  ASSERT_EQ(here.values.size(), 4U);
+  for (const auto& [name, numbers] : one.values) {
+    for (std::size_t epoch = 0; epoch < 2; ++epoch) EXPECT_NEAR(here[name][epoch], numbers[epoch], 2e-6) << name;
+  }
+}
+
+// The data are the guide's: any number of replicas has its numbers.
+TEST_P(Fits, PrintTheNumbersOfTheGuide) {
+  const auto dataset = data::from_tensors(std::tuple(Floats({1}, 1.F), Floats({1}, 1.F))).repeat(100).batch(10);
+  const Scope scope = strategy->scope();
+  Sequential model(Dense(1, {.kernel_initializer = constant_initializer(-0.8624095F), .input_shape = TensorShape{1}}));
+  model.compile("mse", "sgd");
+  const History history = model.fit(dataset, {.epochs = 2, .verbose = Verbose::silent});
+  EXPECT_NEAR(history["loss"][0], 2.4687, 5e-5);
+  EXPECT_NEAR(history["loss"][1], 1.0912, 5e-5);
+  EXPECT_NEAR(model.evaluate(dataset, {.verbose = Verbose::silent})["loss"], 0.6776412, 1e-6);
+}
+
 // Replica i takes i + 1 shares of each batch.
 TEST_P(Fits, OfBatchesDividedByWeightsEqualThoseOfOneReplica) {
   const auto both = some_examples();

@@ -13,6 +13,7 @@
 #include "runtime/cross_device_ops.hpp"
 #include "runtime/default_strategy.hpp"
 #include "runtime/extended.hpp"
+#include "runtime/train/layers.hpp"
 #include "runtime/variable.hpp"
 #include "runtime/virtual_replicas.hpp"
 #include "tests/runtime/gpu_replicas.hpp"
@@ -59,6 +60,23 @@ TEST_F(GpuStrategies, AreChosenIfThereAreGpus) {
   mirrored.reset();
   EXPECT_EQ(&chosen_by_guard(mirrored), &default_strategy());
   EXPECT_EQ(chosen_by_guard(mirrored).run([] { return 7; })[0], 7);
+}
+
+TEST_F(GpuStrategies, TrainOnTheHostAndSayItOnce) {
+  std::vector<std::string> lines;
+  StrategyOptions options = quick();
+  options.log = Log(LogLevel::notice, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  MirroredStrategy strategy({"gpu:0", "gpu:1"}, options);
+  const Scope scope = strategy.scope();
+  train::Sequential model(train::Dense(1, {.kernel_initializer = train::zeros(), .input_shape = TensorShape{1}}));
+  model.compile("mse", train::SGD(0.1F));
+  const Tensor<float> ones({8, 1}, 1.F);
+  lines.clear();
+  for (int i = 0; i < 2; ++i) model.fit(ones, ones, {.batch_size = 8, .verbose = train::Verbose::silent});
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_PRED2(holds, lines[0], "the model computes on the host's copy of its variables");
+  EXPECT_PRED2(holds, lines[0], "2 GPUs");
+  EXPECT_NEAR(model.predict(ones)[0], 0.64F, 1e-6) << "from 0 over 0.4, with two variables";
 }
 
 TEST_F(GpuStrategies, AreCountedByResolvers) {

@@ -125,6 +125,8 @@ REMOVALS = [
     (84, "the order of predictions", TRAIN + "fit.cpp", "batches.push_back(strategy_.gather(results, 0));", "batches.push_back(results[0]);"),
     (85, "validation behind an epoch", TRAIN + "fit.cpp", "(epoch + 1) % options.validation_freq == 0", "false"),
     (87, "the sums of all replicas", TRAIN + "metrics.cpp", "all.num_replicas_in_sync() == 1 ? parts.front()", "(REMOVED || all.num_replicas_in_sync() == 1) ? parts.front()"),
+    (89, "buckets that are frozen", RUNTIME + "gradient_reducer.cpp", "  reduction_.frozen = true;", ""),
+    (90, "the refusal of the evaluator", TRAIN + "train_and_evaluate.cpp", "  refuse_role(result.role);", ""),
     (92, "gradients of 16 bits", TRAIN + "gradient_exchange.cpp", "strategy.num_replicas_in_sync() > 1", "false"),
     (132, "progress of the chief alone", TRAIN + "fit.cpp", "  if (!model_.is_chief()) return nullptr;", ""),
     (93, "the ring of gradients", "bench/gradient_exchange.cpp", "    options.algorithm = text(\"all_reduce:\", way.algorithm);", ""),
