@@ -47,8 +47,8 @@ class Callback {
   Model& model() const;
   // Ends the training behind this event, in all processes, if one of them asks for it.
   void stop_training() const;
-  // Is for the loop.
-  void set_model(Model* model) { model_ = model; }
+  // Is for the loop. Returns the former model, of which a loop outside of this one may be about to tell more.
+  Model* set_model(Model* model) { return std::exchange(model_, model); }
 
  protected:
   Callback(const Callback&) = default;

@@ -5,10 +5,13 @@
 #include "runtime/train/fit.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "runtime/data/stage.hpp"
+#include "runtime/gather_layout.hpp"
+#include "runtime/input_agreement.hpp"
 #include "runtime/train/compiled.hpp"
 #include "runtime/train/convert.hpp"
 #include "runtime/train/model.hpp"
@@ -72,31 +75,34 @@ std::optional<TapeTensor> weights_of(const Piece& piece, const std::map<std::int
 }  // namespace
 
 // Lets one process end the training of all. The vote is on its way while the next batch is read.
-class StopVote {
+class EndVote {
  public:
-  // `may_stop` is true if this process has callbacks, which may stop the training between two batches. All processes
-  // make it.
-  StopVote(Strategy& strategy, bool may_stop) : votes_(strategy.channel(Channel::training)) {
+  // Orders the votes: the greatest of all processes counts.
+  enum Vote : int { go_on, stop, failed };
+
+  // `may_end` is true if this process has callbacks, which may end the training between two batches. All processes make
+  // it.
+  EndVote(Strategy& strategy, bool may_end) : votes_(strategy.channel(Channel::training)) {
     is_alone_ = votes_.size() == 1;
-    is_needed_ = (is_alone_ ? may_stop : votes_.all_reduce(may_stop ? 1 : 0, max) > 0);
+    is_needed_ = is_alone_ ? may_end : votes_.all_reduce(may_end ? 1 : 0, max) > 0;
   }
   // Begin and finish the vote behind a batch.
-  void begin(bool mine) {
-    vote_ = mine ? 1 : 0;
+  void begin(Vote mine) {
+    vote_ = mine;
     if (is_needed_ && !is_alone_) request_ = votes_.all_reduce_async(std::span(&vote_, 1), max);
   }
-  bool finish() {
+  Vote finish() {
     request_.wait();
-    return is_needed_ && vote_ > 0;
+    return is_needed_ ? static_cast<Vote>(vote_) : go_on;
   }
   // Votes behind an epoch.
-  bool ask(bool mine) { return is_alone_ ? mine : votes_.all_reduce(mine ? 1 : 0, max) > 0; }
+  Vote ask(Vote mine) { return is_alone_ || !is_needed_ ? mine : static_cast<Vote>(votes_.all_reduce(int{mine}, max)); }
 
  private:
   Communicator& votes_;
   bool is_alone_ = true;
   bool is_needed_ = false;
-  int vote_ = 0;
+  int vote_ = go_on;
   Request request_;
 };
 
@@ -108,15 +114,16 @@ class FitLoop {
         strategy_(model.strategy()),
         scope_(strategy_),
         call_(call),
+        compiled_(model.compiled_),
         callbacks_(callbacks),
         pieces_(static_cast<std::size_t>(strategy_.num_local_replicas())),
         sums_(pieces_.size()) {
     lockstep::detail::require_cross_replica(strategy_, call_);
     say_if_on_gpu();
-    for (const AnyCallback& each : callbacks_) each->set_model(&model_);
+    for (const AnyCallback& each : callbacks_) former_models_.push_back(each->set_model(&model_));
   }
   ~FitLoop() {
-    for (const AnyCallback& each : callbacks_) each->set_model(nullptr);
+    for (std::size_t i = callbacks_.size(); i-- > 0;) callbacks_[i]->set_model(former_models_[i]);
   }
   FitLoop(const FitLoop&) = delete;
   FitLoop& operator=(const FitLoop&) = delete;
@@ -142,8 +149,17 @@ class FitLoop {
   Logs reduce(const std::string& prefix);
   template <class F, class... A>
   void call_back(F function, A&... arguments) {
-    for (const AnyCallback& each : callbacks_) (each.operator->()->*function)(arguments...);
+    try {
+      for (const AnyCallback& each : callbacks_) (each.operator->()->*function)(arguments...);
+    } catch (...) {
+      keep_failure(std::current_exception());
+    }
   }
+  // Fails at once, or lets the next vote tell all processes of it.
+  void keep_failure(const std::exception_ptr& failure);
+  EndVote::Vote my_vote() const;
+  // Returns true if the training shall end. Throws in all processes if a callback has failed in one of them.
+  bool ends(EndVote::Vote vote) const;
 
   // Run in replicas.
   void train_in(ReplicaContext& replica);
@@ -153,7 +169,7 @@ class FitLoop {
   std::int64_t global_rows(ReplicaContext& replica, std::int64_t mine) const;
   void update_metrics(ReplicaContext& replica, const Example& example, const TapeTensor& predictions) const;
 
-  std::int64_t train_epoch(PieceSource& source, const FitOptions& options, StopVote& vote);
+  std::int64_t train_epoch(PieceSource& source, const FitOptions& options);
   bool next_of_epoch(PieceSource& source, std::int64_t done);
   void train_batch(std::int64_t step);
   void let_counts_travel();
@@ -161,6 +177,8 @@ class FitLoop {
                      const std::string& prefix, Progress* progress);
   void begin_pass();
   void prepare();
+  void learn_shapes();
+  AnyTensor no_examples(const AnyTensor& piece, std::size_t element) const;
   Logs running_loss() const;
   Logs running_logs();
   template <class Options>
@@ -171,12 +189,17 @@ class FitLoop {
   Strategy& strategy_;
   Scope scope_;
   std::string call_;
+  std::shared_ptr<Model::Compiled> compiled_;  // Stays if a callback compiles the model anew.
   const std::vector<AnyCallback>& callbacks_;
+  std::vector<Model*> former_models_;  // Are those of the callbacks before this loop, which may be inside another one.
+  std::optional<EndVote> vote_;        // Is set in fit().
+  std::exception_ptr failure_;         // Is that of a callback, which the next vote tells to all processes.
   std::map<std::int64_t, float> class_weight_;
   std::unique_ptr<PieceReader> reader_;
   std::vector<Piece> pieces_;
   std::vector<PassSums> sums_;
-  std::vector<AnyVariable> trainable_;
+  std::vector<TensorShape> shapes_;     // Are those of features and labels, without rows. Those unknown have no axes.
+  std::vector<AnyVariable> trainable_;  // Is empty until a pass has trained on a batch, which may build layers.
   std::shared_ptr<Progress> progress_;
   bool has_read_ = false;       // A batch of the loop over the training data has been trained on.
   bool needs_metrics_ = false;  // The replicas make the metrics in this step.
@@ -206,11 +229,23 @@ Piece with_weights(const ModelData& data, const std::optional<Tensor<float>>& we
 // Returns the rows of all tensors, one behind the other.
 Tensor<float> joined(const std::vector<Tensor<float>>& parts) {
   std::int64_t rows = 0;
-  for (const Tensor<float>& each : parts) rows += each.shape()[0];
+  for (const Tensor<float>& each : parts) {
+    if (each.shape().with(0, 0) != parts.front().shape().with(0, 0))
+      throw Error(Code::usage,
+                  text("predict() of batches with results of the shapes ", parts.front().shape().to_string(), " and ",
+                       each.shape().to_string()),
+                  "pad all batches to one length, or predict one batch at a time");
+    rows += each.shape()[0];
+  }
   Tensor<float> whole(parts.front().shape().with(0, rows));
   auto to = whole.begin();
   for (const Tensor<float>& each : parts) to = std::copy(each.begin(), each.end(), to);
   return whole;
+}
+
+void refuse_below(std::int64_t least, std::optional<std::int64_t> given, std::string_view option) {
+  if (given && *given < least)
+    throw Error(Code::usage, text('`', option, "` is ", *given), text("give a number from ", least, " on"));
 }
 
 void refuse_for_dataset(bool is_given, std::string_view option, std::string_view remedy) {
@@ -242,13 +277,13 @@ FitLoop::FitData FitLoop::divide(const ModelData& data, const FitOptions& option
   } else {
     const Piece arrays = with_weights(data, options.sample_weight);
     const std::int64_t rows = rows_of_arrays(arrays);
-    const auto first_of_validation =
-        static_cast<std::int64_t>(std::floor(static_cast<double>(rows) * (1 - options.validation_split)));
-    if (options.validation_split != 0 && (first_of_validation <= 0 || first_of_validation >= rows))
+    const double split = options.validation_data ? 0 : options.validation_split;
+    const auto first_of_validation = static_cast<std::int64_t>(std::floor(static_cast<double>(rows) * (1 - split)));
+    if (split != 0 && (first_of_validation <= 0 || first_of_validation >= rows))
       throw Error(
           Code::usage,
           text("Training data contains ", rows, " samples, which is not sufficient to split it into a validation ",
-               "and training set as specified by `validation_split=", options.validation_split, '`'),
+               "and training set as specified by `validation_split=", split, '`'),
           "provide more data, or a different value for `validation_split`");
     divided.training = divide_arrays(strategy_, arrays,
                                      {.end_row = first_of_validation,
@@ -269,7 +304,6 @@ FitLoop::FitData FitLoop::divide(const ModelData& data, const FitOptions& option
 void FitLoop::open(PieceSource& source, std::optional<std::int64_t> steps, std::string_view option) {
   reader_.reset();  // It ends before another loop of its channel begins.
   reader_ = source.open();
-  has_read_ = false;
   if (steps || reader_->steps() != data::infinite) return;
   throw Error(Code::usage, text(call_, "() of an infinitely repeating dataset without `", option, '`'),
               text("When passing an infinitely repeating dataset, please specify a `", option,
@@ -289,16 +323,37 @@ void FitLoop::run(Step step) {
   if (pieces_.front().size() < 2)
     throw Error(Code::usage, text("the data of ", call_, "() have no labels"), "give (features, labels)");
   prepare();
-  needs_metrics_ = model_.compiled().metrics.size() < model_.compiled().choices.size();
+  needs_metrics_ = compiled_->metrics.size() < compiled_->choices.size();
   strategy_.run([this, step](ReplicaContext& replica) { (this->*step)(replica); });
 }
 
 // Builds the model by the first batch, for all replicas at once.
 void FitLoop::prepare() {
+  if (shapes_.empty() || shapes_.front().rank() == 0) learn_shapes();
   Layer& network = model_.network();
-  if (!network.is_built() && pieces_.front().front().shape().rank() > 0)
-    network.build(pieces_.front().front().shape().without(0));
-  if (trainable_.empty()) trainable_ = network.trainable_variables();
+  if (!network.is_built() && shapes_.front().rank() > 0) network.build(shapes_.front().without(0));
+}
+
+// Asks the other processes, because a process whose replicas have had no row does not know the shapes.
+void FitLoop::learn_shapes() {
+  std::array<lockstep::detail::EncodedShape, 2> mine{};
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = 0; i < std::min(mine.size(), piece.size()); ++i) {
+      const TensorShape& shape = piece[i].shape();
+      if (shape.rank() > 1 || (shape.rank() == 1 && shape[0] > 0))
+        mine[i] = lockstep::detail::encode_shape(shape.with(0, 0));
+    }
+  }
+  std::vector<std::int64_t> words;
+  for (const auto& each : mine) words.insert(words.end(), each.begin(), each.end());
+  if (!is_in_one_process(strategy_)) strategy_.channel(Channel::training).all_reduce(words, max);
+  shapes_ = lockstep::detail::decode_shapes(words);
+}
+
+// Returns a batch of no examples that has the axes of others, if they are known.
+AnyTensor FitLoop::no_examples(const AnyTensor& piece, std::size_t element) const {
+  const bool is_known = element < shapes_.size() && shapes_[element].rank() > 0;
+  return is_known ? AnyTensor::zeros(piece.type(), shapes_[element]) : piece;
 }
 
 Logs FitLoop::reduce(const std::string& prefix) {
@@ -309,14 +364,14 @@ Logs FitLoop::reduce(const std::string& prefix) {
   if (all[1] == 0)
     throw Error(Code::usage, text("the data of ", call_, "() have no examples"), "give data of at least one batch");
   Logs logs{{prefix + "loss", all[0] / all[1]}};
-  model_.compiled().add_results(logs, prefix);
+  compiled_->add_results(logs, prefix);
   return logs;
 }
 
 void FitLoop::begin_pass() {
   std::ranges::fill(sums_, PassSums{});
   trainable_.clear();  // A callback may have frozen a layer.
-  model_.compiled().reset_metrics();
+  compiled_->reset_metrics();
 }
 
 Logs FitLoop::running_loss() const {
@@ -336,20 +391,24 @@ Logs FitLoop::running_logs() { return is_in_one_process(strategy_) ? reduce({}) 
 Example FitLoop::example_of(std::size_t local, const std::map<std::int64_t, float>& class_weight) const {
   const Piece& piece = pieces_[local];
   Example example{.features = piece.front(), .rows = piece.front().shape()[0]};
-  const auto& built = model_.network().built_shape();
-  // A replica that has never had a row does not know the shape of one.
-  if (example.rows == 0 && built && example.features.shape().rank() != built->rank() + 1) {
-    std::vector<std::int64_t> lengths{0};
-    lengths.insert(lengths.end(), built->lengths().begin(), built->lengths().end());
-    example.features = AnyTensor::zeros(piece.front().type(), TensorShape(std::move(lengths)));
-  }
   if (piece.size() > 1) example.labels = piece[1];
+  if (example.rows == 0) {
+    example.features = no_examples(piece.front(), 0);
+    if (piece.size() > 1) example.labels = no_examples(piece[1], 1);
+  }
   example.weights = weights_of(piece, class_weight);
   return example;
 }
 
 TapeTensor FitLoop::losses_of(const Example& example, const TapeTensor& predictions) const {
-  return model_.loss().per_example(*example.labels, predictions, example.weights ? &*example.weights : nullptr);
+  TapeTensor losses =
+      compiled_->loss.per_example(*example.labels, predictions, example.weights ? &*example.weights : nullptr);
+  if (losses.shape().rank() == 0 || losses.shape()[0] != example.rows)
+    throw Error(Code::usage,
+                text("a loss of shape ", losses.shape().to_string(), " for ", example.rows,
+                     " examples, whose predictions have the shape ", predictions.shape().to_string()),
+                "let the loss return a number for each example, and the model a row: Dense(1) has the shape (n, 1)");
+  return losses;
 }
 
 std::int64_t FitLoop::global_rows(ReplicaContext& replica, std::int64_t mine) const {
@@ -365,13 +424,14 @@ void FitLoop::train_in(ReplicaContext& replica) {
   {
     Tape tape;
     predictions = model_.network()(example.features, true);
+    const std::vector<AnyVariable> variables = trainable_.empty() ? model_.network().trainable_variables() : trainable_;
     const TapeTensor losses = losses_of(example, predictions);
     const auto per_row =
         static_cast<double>(losses.size()) / static_cast<double>(std::max<std::int64_t>(1, example.rows));
-    const bool is_sum = model_.loss().reduction() == Reduction::sum;
+    const bool is_sum = compiled_->loss.reduction() == Reduction::sum;
     const TapeTensor total = reduce_sum(losses);
     const double divisor = is_sum ? 1 : std::max(1.0, per_row) * static_cast<double>(rows);
-    model_.optimizer().minimize(tape, total / TapeTensor(static_cast<float>(divisor)), trainable_);
+    compiled_->optimizer.minimize(tape, total / TapeTensor(static_cast<float>(divisor)), variables);
     // An epoch's loss is the mean of the batches' losses, each weighted by its examples.
     sums_[local].loss += static_cast<double>(total.item()) / divisor * static_cast<double>(rows);
     sums_[local].rows += static_cast<double>(example.rows);
@@ -384,7 +444,7 @@ void FitLoop::test_in(ReplicaContext& replica) {
   const Example example = example_of(local, {});  // Class weights are of the training alone.
   const TapeTensor predictions = model_.network()(example.features, false);
   const TapeTensor losses = losses_of(example, predictions);
-  const bool is_sum = model_.loss().reduction() == Reduction::sum;
+  const bool is_sum = compiled_->loss.reduction() == Reduction::sum;
   const double scale = is_sum ? static_cast<double>(global_rows(replica, example.rows)) : 1;
   const auto per_row =
       static_cast<double>(losses.size()) / static_cast<double>(std::max<std::int64_t>(1, example.rows));
@@ -394,15 +454,14 @@ void FitLoop::test_in(ReplicaContext& replica) {
 }
 
 void FitLoop::update_metrics(ReplicaContext& replica, const Example& example, const TapeTensor& predictions) const {
-  Model::Compiled& compiled = model_.compiled();
   if (needs_metrics_) {
-    const auto make = [&] { compiled.make_metrics(example.labels->shape(), predictions.shape()); };
+    const auto make = [&] { compiled_->make_metrics(example.labels->shape(), predictions.shape()); };
     if (has_strategy())
       replica.merge_call([&](Strategy& /*strategy*/) { make(); });
     else
       make();
   }
-  compiled.update_metrics(*example.labels, predictions, example.weights ? &*example.weights : nullptr);
+  compiled_->update_metrics(*example.labels, predictions, example.weights ? &*example.weights : nullptr);
 }
 
 // ---- The loops ----
@@ -415,22 +474,30 @@ std::shared_ptr<Progress> FitLoop::progress_of(const Options& options) const {
 }
 
 History FitLoop::fit(const ModelData& data, const FitOptions& options) {
+  refuse_below(0, options.epochs, "epochs");
+  refuse_below(0, options.initial_epoch, "initial_epoch");
+  refuse_below(1, options.steps_per_epoch, "steps_per_epoch");
+  refuse_below(1, options.validation_steps, "validation_steps");
+  refuse_below(1, options.validation_freq, "validation_freq");
   class_weight_ = options.class_weight;
   FitData divided = divide(data, options);
   progress_ = progress_of(options);
-  StopVote vote(strategy_, !callbacks_.empty());
+  vote_.emplace(strategy_, !callbacks_.empty());
   model_.stops_->store(false);
   History history;
   Logs logs;
   call_back(&Callback::on_train_begin, logs);
   for (std::int64_t epoch = options.initial_epoch; epoch < options.epochs; ++epoch) {
-    if (!reader_ || !options.steps_per_epoch) open(*divided.training, options.steps_per_epoch, "steps_per_epoch");
+    if (!reader_ || !options.steps_per_epoch) {
+      open(*divided.training, options.steps_per_epoch, "steps_per_epoch");
+      has_read_ = false;
+    }
     const std::optional<std::int64_t> steps = steps_known(options.steps_per_epoch);
     if (progress_) progress_->begin(epoch, options.epochs, steps);
     begin_pass();
     Logs nothing;
     call_back(&Callback::on_epoch_begin, epoch, nothing);
-    const std::int64_t done = train_epoch(*divided.training, options, vote);
+    const std::int64_t done = train_epoch(*divided.training, options);
     logs = reduce({});
     if (divided.validation && (epoch + 1) % options.validation_freq == 0) {
       // The next epoch goes on in its loop, if it does not begin anew.
@@ -444,18 +511,37 @@ History FitLoop::fit(const ModelData& data, const FitOptions& options) {
     call_back(&Callback::on_epoch_end, epoch, logs);
     history.add(epoch, logs);
     if (progress_) progress_->end(done, logs);
-    if (vote.ask(model_.stops_->load())) break;
+    if (ends(vote_->ask(my_vote()))) break;
   }
   call_back(&Callback::on_train_end, logs);
+  ends(vote_->ask(my_vote()));
   return history;
 }
 
-std::int64_t FitLoop::train_epoch(PieceSource& source, const FitOptions& options, StopVote& vote) {
+void FitLoop::keep_failure(const std::exception_ptr& failure) {
+  if (vote_ && !is_in_one_process(strategy_))
+    failure_ = failure_ ? failure_ : failure;
+  else
+    lockstep::detail::fail_for_all(strategy_, failure, text("a callback of ", call_, "()"));
+}
+
+EndVote::Vote FitLoop::my_vote() const {
+  if (failure_) return EndVote::failed;
+  return model_.stops_->load() ? EndVote::stop : EndVote::go_on;
+}
+
+bool FitLoop::ends(EndVote::Vote vote) const {
+  if (vote == EndVote::failed)
+    lockstep::detail::fail_together(strategy_, failure_, text("a callback of ", call_, "()"));
+  return vote == EndVote::stop;
+}
+
+std::int64_t FitLoop::train_epoch(PieceSource& source, const FitOptions& options) {
   std::int64_t done = 0;
   while ((!options.steps_per_epoch || done < *options.steps_per_epoch) && next_of_epoch(source, done)) {
-    if (vote.finish()) return done;
+    if (ends(vote_->finish())) return done;
     train_batch(done++);
-    vote.begin(model_.stops_->load());
+    vote_->begin(my_vote());
   }
   if (options.steps_per_epoch && done < *options.steps_per_epoch) {
     if (model_.is_chief() && !std::exchange(has_warned_, true))
@@ -463,7 +549,7 @@ std::int64_t FitLoop::train_epoch(PieceSource& source, const FitOptions& options
                                 " steps of an epoch; ", "for longer epochs call repeat() of the data set"));
     reader_.reset();
   }
-  vote.finish();  // The vote behind the epoch counts.
+  ends(vote_->finish());  // Whether to stop is asked behind the epoch.
   return done;
 }
 
@@ -480,7 +566,7 @@ bool FitLoop::next_of_epoch(PieceSource& source, std::int64_t done) {
 void FitLoop::let_counts_travel() {
   if (reader_->steps() != data::unknown_length || is_in_one_process(strategy_)) return;
   try {
-    reader_->travel_with(model_.optimizer().reducer());
+    reader_->travel_with(compiled_->optimizer.reducer());
   } catch (const Error& error) {
     if (error.code() != Code::usage) throw;  // All gradients are rows, with which nothing travels.
   }
@@ -490,6 +576,7 @@ void FitLoop::train_batch(std::int64_t step) {
   Logs logs;
   call_back(&Callback::on_train_batch_begin, step, logs);
   run(&FitLoop::train_in);
+  if (trainable_.empty()) trainable_ = model_.network().trainable_variables();
   if (!std::exchange(has_read_, true)) let_counts_travel();
   if (!callbacks_.empty()) {
     logs = running_loss();
@@ -523,6 +610,7 @@ Logs FitLoop::evaluate_pass(PieceSource& source, std::optional<std::int64_t> ste
 }
 
 Logs FitLoop::evaluate(const ModelData& data, const EvaluateOptions& options) {
+  refuse_below(1, options.steps, "steps");
   if (!data.is_arrays())
     refuse_for_dataset(options.batch_size.has_value(), "batch_size", "call batch() of the data set");
   const std::unique_ptr<PieceSource> source =
@@ -532,6 +620,7 @@ Logs FitLoop::evaluate(const ModelData& data, const EvaluateOptions& options) {
 }
 
 Tensor<float> FitLoop::predict(const ModelData& data, const PredictOptions& options) {
+  refuse_below(1, options.steps, "steps");
   if (!data.is_arrays())
     refuse_for_dataset(options.batch_size.has_value(), "batch_size", "call batch() of the data set");
   const std::unique_ptr<PieceSource> source =

@@ -198,6 +198,12 @@ void GradientExchange::Step::send(std::size_t which, const Gradient& gradient) {
   plan_->wire == WireFormat::bf16 ? narrow(bf16{}) : narrow(f16{});
 }
 
+IndexedSlices<float> GradientExchange::Step::sum_of_rows(const IndexedSlices<float>& mine) const {
+  if (!exchange_.options_.keeps_rows) return replica_->all_reduce(mine, sum, origin_);
+  const Tensor<std::int64_t> indices = replica_->all_gather(row(mine.indices()), 0, origin_);
+  return {replica_->all_gather(mine.values(), 0, origin_), {indices.begin(), indices.end()}, mine.dense_shape()};
+}
+
 std::vector<SummedGradient> GradientExchange::Step::finish() {
   if (plan_ == nullptr) {
     std::vector<bool> is_sparse(variables_.size());
@@ -216,7 +222,7 @@ std::vector<SummedGradient> GradientExchange::Step::finish() {
     if (!entry.has_gradient) continue;
     all.push_back({i, {}, std::nullopt});
     if (entry.is_sparse) {
-      all.back().rows = replica_ == nullptr ? std::move(*rows_[i]) : replica_->all_reduce(*rows_[i], sum, origin_);
+      all.back().rows = replica_ == nullptr ? std::move(*rows_[i]) : sum_of_rows(*rows_[i]);
       continue;
     }
     all.back().elements = typed_span<float>(*mine.elements, entry.first, entry.count);

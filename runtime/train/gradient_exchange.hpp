@@ -19,6 +19,9 @@ namespace lockstep::train {
 struct ExchangeOptions {
   BucketOptions buckets;
   WireFormat wire = WireFormat::as_is;
+  // Keeps rows of gradients apart, as they are in one replica with all examples. Otherwise a sum that is shorter adds
+  // up equal rows.
+  bool keeps_rows = false;
 };
 
 // Is the sum of a variable's gradients: elements, which its replica may change until its next step, or rows.
@@ -80,6 +83,7 @@ class GradientExchange::Step {
   void start(Plan& plan);
   void send(std::size_t which, const Gradient& gradient);
   IndexedSlices<float> rows_of(std::size_t which, const Gradient& gradient) const;
+  IndexedSlices<float> sum_of_rows(const IndexedSlices<float>& mine) const;
 
   GradientExchange& exchange_;
   Strategy& strategy_;

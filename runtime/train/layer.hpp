@@ -10,6 +10,7 @@
 //   };
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <optional>
 #include <string>
@@ -112,19 +113,22 @@ concept ModelStruct = detail::HasFields<S> && requires(S& model, const TapeTenso
   { model(x, true) } -> std::convertible_to<TapeTensor>;
 };
 
-// Return the layers and the variables of a struct, in the order of its fields. A field may be a layer, a pointer to
-// one, a variable, or a structure of these.
+// Return the layers and the variables of a struct, each once, in the order of its fields. A field may be a layer, a
+// pointer to one, a variable, or a structure of these.
 template <detail::Structure S>
 std::vector<Layer*> layers(S& model) {
   std::vector<Layer*> all;
+  const auto add = [&](Layer& layer) {
+    if (std::ranges::find(all, &layer) == all.end()) all.push_back(&layer);
+  };
   detail::for_each_leaf(model, [&](auto& leaf) {
     using Leaf = std::remove_cvref_t<decltype(leaf)>;
     if constexpr (std::derived_from<Leaf, Layer>)
-      all.push_back(&leaf);
+      add(leaf);
     else if constexpr (requires {
                          { *leaf } -> std::convertible_to<Layer&>;
                        })
-      all.push_back(&*leaf);
+      add(*leaf);
   });
   return all;
 }
@@ -135,7 +139,11 @@ inline constexpr bool is_variable_handle<Variable<T>> = true;
 template <detail::Structure S>
 std::vector<AnyVariable> variables(S& model, bool only_trainable = false) {
   std::vector<AnyVariable> all;
-  const auto add = [&](const std::vector<AnyVariable>& more) { all.insert(all.end(), more.begin(), more.end()); };
+  const auto add = [&](const std::vector<AnyVariable>& more) {
+    for (const AnyVariable& each : more) {
+      if (std::ranges::find(all, each) == all.end()) all.push_back(each);
+    }
+  };
   const auto add_layer = [&](const Layer& layer) {
     add(only_trainable ? layer.trainable_variables() : layer.variables());
   };
@@ -149,7 +157,7 @@ std::vector<AnyVariable> variables(S& model, bool only_trainable = false) {
       add_layer(*leaf);
     } else if constexpr (is_variable_handle<Leaf>) {
       const AnyVariable own = leaf;
-      if (!only_trainable || own.trainable()) all.push_back(own);
+      if (!only_trainable || own.trainable()) add({own});
     }
   });
   return all;

@@ -136,7 +136,11 @@ MaxPool2D::MaxPool2D(Size2D pool_size, const MaxPool2DOptions& options)
     : Layer("MaxPooling2D", {.name = options.name}),
       pool_size_(pool_size),
       strides_(options.strides.value_or(pool_size)),
-      padding_(options.padding) {}
+      padding_(options.padding) {
+  if (pool_size_.rows <= 0 || pool_size_.columns <= 0 || strides_.rows <= 0 || strides_.columns <= 0)
+    throw Error(Code::usage, "MaxPool2D with a window or strides that are not positive",
+                "as MaxPool2D(2, {.strides = 2})");
+}
 
 TensorShape MaxPool2D::output_shape(const TensorShape& example) const {
   check_rank(example, 4);
@@ -210,7 +214,8 @@ DropoutKey Dropout::next_key() {
 }
 
 TapeTensor Dropout::call(const TapeTensor& x, bool training) {
-  return training && rate_ > 0 ? dropout(x, rate_, next_key()) : x;
+  if (!training || rate_ == 0) return x;
+  return rate_ == 1 ? x * TapeTensor(0.F) : dropout(x, rate_, next_key());
 }
 
 Embedding::Embedding(std::int64_t input_dim, std::int64_t output_dim, EmbeddingOptions options)

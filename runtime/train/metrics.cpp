@@ -300,8 +300,6 @@ Metric metric_of(std::string_view word, const TensorShape& labels, const TensorS
       return metrics::SparseCategoricalAccuracy(std::move(name));
     return metrics::CategoricalAccuracy(std::move(name));
   }
-  if (word == "mean") return metrics::Mean();
-  if (word == "sum") return metrics::Sum();
   if (word == "binary_accuracy") return metrics::BinaryAccuracy();
   if (word == "categorical_accuracy") return metrics::CategoricalAccuracy();
   if (word == "sparse_categorical_accuracy") return metrics::SparseCategoricalAccuracy();

@@ -26,8 +26,11 @@ namespace lockstep::train {
 class MetricChoice {
  public:
   MetricChoice(Metric metric) : metric_(std::move(metric)) {}  // NOLINT(google-explicit-constructor)
-  MetricChoice(std::string word) : word_(std::move(word)) {}   // NOLINT(google-explicit-constructor)
-  MetricChoice(const char* word) : word_(word) {}              // NOLINT(google-explicit-constructor)
+  // These measure values, not predictions beside labels.
+  MetricChoice(metrics::Mean) = delete;
+  MetricChoice(metrics::Sum) = delete;
+  MetricChoice(std::string word) : word_(std::move(word)) {}  // NOLINT(google-explicit-constructor)
+  MetricChoice(const char* word) : word_(word) {}             // NOLINT(google-explicit-constructor)
   const std::string& name() const { return metric_ ? metric_->name() : word_; }
   const std::optional<Metric>& metric() const { return metric_; }
 

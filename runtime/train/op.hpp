@@ -117,10 +117,10 @@ class BackwardCall {
   std::vector<Place> places_;
 };
 
-// Is a row of the table of ops. Only apply() and the tape call its functions, so they are the place to choose by devices
-// and layouts: kernels for GPUs and for tensors that a mesh divides become further functions of a row. `shape` returns the shape of the result; it throws Error usage for inputs that don't
-// fit. A null `forward` means that the result has the elements and the memory of the first input. A null `backward`
-// ends every gradient.
+// Is a row of the table of ops. Only apply() and the tape call its functions, so they are the place to choose by
+// devices and layouts: kernels for GPUs and for tensors that a mesh divides become further functions of a row. `shape`
+// returns the shape of the result; it throws Error usage for inputs that don't fit. A null `forward` means that the
+// result has the elements and the memory of the first input. A null `backward` ends every gradient.
 struct Op {
   std::string_view name;
   TensorShape (*shape)(const OpAttributes&, std::span<const AnyTensor>);

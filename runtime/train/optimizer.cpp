@@ -103,6 +103,7 @@ class Optimizer::Core {
   struct Slots {
     std::vector<AnyVariable> of_rule;
     std::optional<AnyVariable> sum;  // Is each replica's own sum of gradients between two messages.
+    std::vector<char> has_sum;       // Is 1 for a local replica whose sum has a gradient.
   };
   class Step;
 
@@ -144,6 +145,7 @@ class Optimizer::Core {
     all.wire = options_.wire;
     all.buckets.bytes = options_.bucket_bytes;
     all.buckets.first_bytes = options_.first_bucket_bytes;
+    all.keeps_rows = options_.clip_norm > 0 || (rule_->takes_rows() && !rule_->adds_rows());
     return all;
   }
   bool is_built(const std::vector<AnyVariable>& variables) const {
@@ -153,11 +155,12 @@ class Optimizer::Core {
 
   std::shared_ptr<const UpdateRule> rule_;
   LearningRate rate_;
-  std::atomic<float> number_ = NAN;  // Replaces the rate, once it is set.
+  std::atomic<float> number_ = NAN;  // Replaces the rate, unless it is NaN.
   OptimizerOptions options_;
   GradientExchange exchange_;
   std::optional<AnyVariable> iteration_;
   std::unordered_map<AnyVariable, Slots> slots_;
+  std::vector<std::vector<AnyVariable>> lists_;  // Holds for each local replica the list whose gradients it adds up.
   std::vector<AnyVariable> variables_;
 };
 
@@ -184,6 +187,7 @@ void Optimizer::Core::make(Strategy& strategy, const std::vector<AnyVariable>& v
                        each.strategy().describe(), ", and for others of ", strategy.describe()),
                   "make all of them in the scope of one strategy");
   }
+  lists_.resize(std::max(lists_.size(), static_cast<std::size_t>(strategy.num_local_replicas())));
   if (!iteration_) {
     const Scope inside(strategy);
     iteration_ = Variable(std::int64_t{0}, {.name = text(options_.name, "/iteration"),
@@ -208,6 +212,7 @@ void Optimizer::Core::make(Strategy& strategy, const std::vector<AnyVariable>& v
                                                              .synchronization = Synchronization::on_read,
                                                              .aggregation = Aggregation::sum});
       variables_.push_back(*made.sum);
+      made.has_sum.resize(static_cast<std::size_t>(strategy.num_local_replicas()));
     }
     slots_.emplace(each, std::move(made));
   }
@@ -217,6 +222,8 @@ void Optimizer::Core::set_rate(float number) {
   if (rate_.is_schedule())
     throw Error(Code::usage, text("set_learning_rate of optimizer '", options_.name, "', which has a schedule"),
                 "make the optimizer with a number as its learning rate, or change the schedule");
+  if (std::isnan(number))
+    throw Error(Code::usage, text("set_learning_rate of optimizer '", options_.name, "' to NaN"), "give a number");
   number_.store(number, std::memory_order_relaxed);
 }
 
@@ -253,6 +260,7 @@ class Optimizer::Core::Step final : public GradientReceiver {
                   "its replicas share the variables, so let the optimizer sum the gradients");
     core.make_in(variables, origin);
     const std::int64_t calls = core.calls();
+    if (steps() > 1) check_list(calls);
     is_last_ = (calls + 1) % steps() == 0;
     now_.step = calls / steps() + 1;
     now_.learning_rate = core.rate_at(now_.step - 1);
@@ -263,7 +271,10 @@ class Optimizer::Core::Step final : public GradientReceiver {
     if (std::ranges::find(has_gradient, true) == has_gradient.end())
       throw Error(Code::usage, text("No gradients provided for any variable: ", names_of(variables_)),
                   "let the loss depend on one of the variables, and compute it while the tape records");
-    if (is_last_) exchange_.begin(has_gradient);
+    if (!is_last_) return;
+    std::vector<bool> any = has_gradient;
+    for (std::size_t i = 0; steps() > 1 && i < any.size(); ++i) any[i] = any[i] || has_sum(i) != 0;
+    exchange_.begin(any);
   }
   AnyTensor memory(std::size_t which) override { return exchange_.memory(which); }
   void take(std::size_t which, Gradient gradient) override {
@@ -281,6 +292,10 @@ class Optimizer::Core::Step final : public GradientReceiver {
   std::size_t part_of(const AnyVariable& variable) const {
     return variable.layout().part_of[static_cast<std::size_t>(here_.local())];
   }
+  char& has_sum(std::size_t which) const {
+    return core_.slots_.at(variables_[which]).has_sum[static_cast<std::size_t>(here_.local())];
+  }
+  void check_list(std::int64_t calls) const;
   void accumulate(std::size_t which, const AnyTensor& gradient);
   // Changes those variables that replicas share, or the others.
   void change(std::span<const SummedGradient> gradients, bool shared);
@@ -294,7 +309,19 @@ class Optimizer::Core::Step final : public GradientReceiver {
   StepNumbers now_;
 };
 
+// A round of steps is about one list: the steps of two lists would be counted together.
+void Optimizer::Core::Step::check_list(std::int64_t calls) const {
+  std::vector<AnyVariable>& list = core_.lists_[static_cast<std::size_t>(here_.local())];
+  if (calls % steps() == 0) list = variables_;
+  if (list != variables_)
+    throw Error(Code::usage,
+                text("optimizer '", core_.name(), "' adds up ", steps(),
+                     " steps, and got other variables than in the step before: ", names_of(variables_)),
+                "make an optimizer for each list of variables");
+}
+
 void Optimizer::Core::Step::accumulate(std::size_t which, const AnyTensor& gradient) {
+  has_sum(which) = is_last_ ? 0 : 1;
   const AnyVariable& kept = *core_.slots_.at(variables_[which]).sum;
   const AnyTensor to = memory(which);
   if (to.view().data != gradient.view().data) to.assign(gradient);
@@ -324,6 +351,10 @@ void Optimizer::Core::Step::change(std::span<const SummedGradient> gradients, bo
 }
 
 void Optimizer::Core::Step::finish() {
+  for (std::size_t i = variables_.size(); is_last_ && steps() > 1 && i-- > 0;) {
+    // The last step does not depend on this variable, and others do.
+    if (has_sum(i) != 0) accumulate(i, Tensor<float>(variables_[i].shape()));
+  }
   std::vector<SummedGradient> gradients;
   if (is_last_) gradients = exchange_.finish();
   if (core_.options_.clip_norm > 0) clip_by_global_norm(gradients, core_.options_.clip_norm);
@@ -467,6 +498,12 @@ void Optimizer::apply(const std::vector<VariableGradient>& gradients, ApplyOptio
   for (const VariableGradient& each : gradients) {
     variables.push_back(each.variable);
     has_gradient.push_back(each.gradient.has_value());
+    if (each.gradient.is_sparse() && each.gradient.rows().dense_shape() != each.variable.shape())
+      throw Error(Code::usage,
+                  text("rows of a tensor of shape ", each.gradient.rows().dense_shape().to_string(),
+                       " as the gradient of variable '", printable(each.variable.path()), "' of shape ",
+                       each.variable.shape().to_string()),
+                  "give the gradient of this variable");
   }
   Core::Step step(*core_, "apply", variables, options.aggregate, origin);
   step.begin(has_gradient);

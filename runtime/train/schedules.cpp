@@ -19,6 +19,10 @@ float half_cosine(float beginning, float alpha, std::int64_t step, std::int64_t 
   return static_cast<float>(beginning * ((1 - static_cast<double>(alpha)) * cosine + static_cast<double>(alpha)));
 }
 
+void check_steps(std::string_view schedule, std::int64_t steps) {
+  if (steps < 1) throw Error(Code::usage, text(schedule, " within ", steps, " steps"), "give 1 or more");
+}
+
 }  // namespace
 
 Schedule constant(float learning_rate) {
@@ -26,12 +30,14 @@ Schedule constant(float learning_rate) {
 }
 
 float ExponentialDecay::operator()(std::int64_t step) const {
+  check_steps("ExponentialDecay", decay_steps);
   const double passed = static_cast<double>(step) / static_cast<double>(decay_steps);
   const double power = std::pow(static_cast<double>(decay_rate), staircase ? std::floor(passed) : passed);
   return static_cast<float>(initial_learning_rate * power);
 }
 
 float CosineDecay::operator()(std::int64_t step) const {
+  check_steps("CosineDecay", decay_steps);
   if (!warmup_target) return half_cosine(initial_learning_rate, alpha, step, decay_steps);
   if (step >= warmup_steps) return half_cosine(*warmup_target, alpha, step - warmup_steps, decay_steps);
   const double share = static_cast<double>(step) / static_cast<double>(warmup_steps);

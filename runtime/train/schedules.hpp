@@ -12,7 +12,8 @@
 
 namespace lockstep::train {
 
-// Returns the learning rate of a step from the number of steps before it.
+// Returns the learning rate of a step from the number of steps before it. All replicas call it at once, so it has no
+// state.
 using Schedule = std::function<float(std::int64_t step)>;
 
 // Is a number, or a schedule.
@@ -42,6 +43,7 @@ struct ExponentialDecay {
   std::int64_t decay_steps = 1;
   float decay_rate = 1;
   bool staircase = false;
+  // Throws Error usage for `decay_steps` below 1, as the other schedules do.
   float operator()(std::int64_t step) const;
 };
 // Lets the rate rise from the initial one to `warmup_target` in `warmup_steps` steps, if there is a target. Then it

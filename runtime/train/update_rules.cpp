@@ -35,6 +35,7 @@ class SgdRule final : public UpdateRule {
     }
   }
   bool takes_rows() const override { return options_.momentum == 0 && options_.weight_decay == 0; }
+  bool adds_rows() const override { return true; }
   void change_rows(const StepNumbers& now, const UpdatedMemory& memory,
                    const IndexedSlices<float>& rows) const override {
     const std::size_t size = rows.row_size();

@@ -46,6 +46,8 @@ class UpdateRule {
   // True if a gradient of some rows changes these rows only, by change_rows(). A row may come more than once. Other
   // rules get the whole tensor.
   virtual bool takes_rows() const { return false; }
+  // True if equal rows may be added up before, because that changes no result but by rounding.
+  virtual bool adds_rows() const { return false; }
   virtual void change_rows(const StepNumbers& /*now*/, const UpdatedMemory& /*memory*/,
                            const IndexedSlices<float>& /*rows*/) const {}
 };

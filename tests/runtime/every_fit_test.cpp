@@ -126,6 +126,86 @@ TEST_P(Fits, OfWeighedExamplesEqualThoseOfOneReplica) {
   }
 }
 
+// One process has no data at all, and its replicas learn the shapes from the others.
+TEST_P(Fits, GoOnInAProcessWithoutData) {
+  const auto both = some_examples();
+  const auto all = dataset_of(both, 4);
+  const auto dataset = strategy->distribute_from([&](const InputContext& context) {
+    const bool is_without = context.num_input_pipelines > 1 && context.input_pipeline_id == 0;
+    return is_without ? all.take(0) : all;
+  });
+  const Scope scope = strategy->scope();
+  set_random_seed(5);
+  Sequential model(Dense(6, Activation::tanh), Dense(2));
+  model.compile(SparseCategoricalCrossentropy({.from_logits = true}), SGD(0.2F), {"accuracy"});
+  const History history = model.fit(dataset, {.epochs = 2, .verbose = Verbose::silent});
+  EXPECT_LT(history["loss"][1], history["loss"][0]);
+  EXPECT_EQ(model.variables().front().shape(), TensorShape({3, 6}));
+  const Logs logs = model.evaluate(dataset, {.verbose = Verbose::silent});
+  EXPECT_GT(logs["accuracy"], 0.3);
+  for (const AnyVariable& each : model.variables()) each.as<float>().check_sync();
+}
+
+struct TwoLayers {
+  Dense hidden{6, Activation::tanh};
+  Dense out{2};
+  TapeTensor operator()(const TapeTensor& x, bool training) { return out(hidden(x, training), training); }
+};
+
+}  // namespace
+}  // namespace lockstep::test
+
+template <>
+struct lockstep::Fields<lockstep::test::TwoLayers> {
+  static auto of(auto& model) { return std::tie(model.hidden, model.out); }
+};
+
+namespace lockstep::test {
+namespace {
+
+// Its layers are built by the first batch, which trains them already.
+TEST_P(Fits, TrainAProgramsOwnStruct) {
+  const auto both = some_examples();
+  const Scope scope = strategy->scope();
+  const auto fit = [&](Model& model) {
+    model.compile(SparseCategoricalCrossentropy({.from_logits = true}), SGD(0.2F));
+    const History history = model.fit(both.first, both.second,
+                                      {.epochs = 2, .batch_size = 12, .shuffle = false, .verbose = Verbose::silent});
+    EXPECT_EQ(model.optimizer().iterations(), 8);
+    return history["loss"];
+  };
+  set_random_seed(5);
+  TwoLayers layers;
+  StructModel own(layers);
+  const std::vector<double> of_struct = fit(own);
+  set_random_seed(5);
+  Sequential same(Dense(6, Activation::tanh), Dense(2));
+  EXPECT_EQ(of_struct, fit(same));
+}
+
+// Fails in one process only.
+TEST_P(Fits, FailInAllProcessesIfACallbackFails) {
+  const auto both = some_examples();
+  const Scope scope = strategy->scope();
+  for (const bool is_behind_batch : {true, false}) {
+    Sequential model = small_model();
+    const auto fail = [&](std::int64_t number, Logs& /*logs*/) {
+      if (is_last() && number == 1) throw std::runtime_error("the disk is full");
+    };
+    LambdaFunctions functions;
+    (is_behind_batch ? functions.on_train_batch_end : functions.on_epoch_end) = fail;
+    const auto fit = [&] {
+      model.fit(dataset_of(both, 4),
+                {.epochs = 3, .callbacks = {LambdaCallback(functions)}, .verbose = Verbose::silent});
+    };
+    if (is_in_one_process())
+      EXPECT_THROW(fit(), std::runtime_error);
+    else
+      EXPECT_PRED2(holds, refusal(fit, Code::replica_failed), "a callback of fit(): the disk is full");
+  }
+  end_calls();
+}
+
 // The data are the guide's: any number of replicas has its numbers.
 TEST_P(Fits, PrintTheNumbersOfTheGuide) {
   const auto dataset = data::from_tensors(std::tuple(Floats({1}, 1.F), Floats({1}, 1.F))).repeat(100).batch(10);

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/cross_device_ops.hpp"
+#include "runtime/default_strategy.hpp"
 #include "runtime/train/ops.hpp"
 #include "runtime/train/optimizer.hpp"
 #include "tests/runtime/begun_calls.hpp"
@@ -269,6 +270,34 @@ TEST_P(EveryOptimizer, AddRowsOfAllReplicas) {
     wanted[3] -= 0.5F * steps * static_cast<float>(size());
     expect_near(table.read(), wanted, 1e-5F);
     table.check_sync();
+  }
+}
+
+// Adagrad's sum of squares, and the norm of all rows, tell equal rows from their sum.
+TEST_P(EveryOptimizer, KeepRowsApartAsOneReplicaDoes) {
+  for (const bool clips : {true, false}) {
+    const OptimizerOptions options{.clip_norm = clips ? 1.F : 0.F};
+    const auto table_in = [&](Strategy& where) {
+      const Scope inside = where.scope();
+      return Variable(Tensor<float>(TensorShape{2, 1}, 1.F), {.name = "table"});
+    };
+    const auto optimizer_of = [&]() -> Optimizer {
+      return clips ? Optimizer(SGD(0.5F, options)) : Optimizer(Adagrad(0.5F));
+    };
+    const auto rows = [](std::int64_t number) {
+      return Gradient(IndexedSlices<float>(Tensor<float>({number, 1}, 1.F),
+                                           std::vector<std::int64_t>(static_cast<std::size_t>(number)),
+                                           TensorShape{2, 1}));
+    };
+    const auto table = table_in(*strategy);
+    const auto alone = table_in(default_strategy());
+    Optimizer optimizer = optimizer_of();
+    Optimizer reference = optimizer_of();
+    for (int step = 0; step < 2; ++step) {
+      strategy->run([&] { optimizer.apply({{table, rows(3)}}); });
+      reference.apply({{alone, rows(3 * size())}});
+    }
+    expect_near(table.read(), alone.read(), 1e-6F);
   }
 }
 

@@ -322,6 +322,37 @@ TEST(Callbacks, StopTheTrainingBehindABatch) {
   EXPECT_EQ(model.optimizer().iterations(), 14) << "the next training begins without the wish";
 }
 
+// The data end where an epoch does, so the next epoch begins anew, also behind a validation.
+TEST(Fit, BeginsDataAnewBehindAValidation) {
+  Sequential model = guide_model();
+  const Floats x({100, 1}, 1.F);
+  const History history = model.fit(
+      x, x, {.epochs = 3, .batch_size = 10, .steps_per_epoch = 8, .validation_split = 0.2, .verbose = Verbose::silent});
+  EXPECT_EQ(history["val_loss"].size(), 3U);
+  EXPECT_EQ(model.optimizer().iterations(), 24);
+}
+
+TEST(Fit, TrainsOnAllRowsIfValidationHasItsOwn) {
+  Sequential model = guide_model();
+  const Floats x({100, 1}, 1.F);
+  model.fit(
+      x, x,
+      {.batch_size = 10, .validation_data = ModelData(x, x), .validation_split = 0.5, .verbose = Verbose::silent});
+  EXPECT_EQ(model.optimizer().iterations(), 10);
+}
+
+TEST(Callbacks, KeepTheirModelIfTheyEvaluateIt) {
+  struct Evaluation final : Callback {
+    std::vector<double> losses;
+    void on_epoch_end(std::int64_t /*epoch*/, Logs& /*logs*/) override {
+      losses.push_back(model().evaluate(guide_data(), {.callbacks = {this}, .verbose = Verbose::silent})["loss"]);
+      losses.push_back(static_cast<double>(model().optimizer().learning_rate()));
+    }
+  } evaluation;
+  guide_model().fit(guide_data(), {.epochs = 2, .callbacks = {&evaluation}, .verbose = Verbose::silent});
+  EXPECT_EQ(evaluation.losses.size(), 4U);
+}
+
 TEST(Callbacks, TerminateOnALossThatIsNoNumber) {
   MirroredStrategy strategy(1, quiet());
   const Scope scope = strategy.scope();
@@ -491,6 +522,32 @@ TEST(Fit, RefusesWhatMakesNoSense) {
       {"the data of fit() have no examples", [](Sequential& model) { model.fit(guide_data().take(0)); }},
       {"the data of predict() have no examples", [](Sequential& model) { model.predict(guide_data().take(0)); }},
       {"a batch size of 0", [&](Sequential& model) { model.fit(x, x, {.batch_size = 0}); }},
+      {"a loss of shape () for 10 examples, whose predictions have the shape (10, 1)",
+       [&](Sequential& model) {
+         const auto mean = [](const TapeTensor& labels, const TapeTensor& predictions) {
+           return reduce_mean(square(predictions - labels));
+         };
+         model.compile(Loss(mean), "sgd");
+         model.fit(x, x);
+       }},
+      {"`epochs` is -1", [&](Sequential& model) { model.fit(x, x, {.epochs = -1}); }},
+      {"`initial_epoch` is -1", [&](Sequential& model) { model.fit(x, x, {.initial_epoch = -1}); }},
+      {"`steps_per_epoch` is 0", [&](Sequential& model) { model.fit(x, x, {.steps_per_epoch = 0}); }},
+      {"`validation_steps` is 0", [&](Sequential& model) { model.fit(x, x, {.validation_steps = 0}); }},
+      {"`validation_freq` is 0", [&](Sequential& model) { model.fit(x, x, {.validation_freq = 0}); }},
+      {"`steps` is 0", [&](Sequential& model) { model.evaluate(x, x, {.steps = 0}); }},
+      {"`steps` is -2", [&](Sequential& model) { model.predict(x, {.steps = -2}); }},
+      {"unknown metric: 'mean'",
+       [&](Sequential& model) {
+         model.compile("mse", "sgd", {"mean"});
+         model.fit(x, x);
+       }},
+      {"predict() of batches with results of the shapes (2, 4, 2) and (1, 5, 2)",
+       [](Sequential& /*model*/) {
+         Sequential lookup(Embedding(4, 2));
+         const auto lines = data::range(3).map([](std::int64_t i) { return Tensor<std::int64_t>({3 + i}, 1); });
+         lookup.predict(lines.padded_batch(2));
+       }},
       {"the data of fit() have no labels", [&](Sequential& model) { model.fit(ModelData(x)); }},
   };
   for (const Refusal& each : cases) {

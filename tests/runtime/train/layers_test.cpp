@@ -193,6 +193,13 @@ TEST(BatchNormalizations, KeepTheirAveragesIfThereIsNoExample) {
   EXPECT_EQ(layer.variables()[3].as<float>().read(), row({1.F, 1.F}));
 }
 
+// Uses one layer twice.
+struct TiedLayers {
+  std::shared_ptr<Dense> first = std::make_shared<Dense>(3);
+  std::shared_ptr<Dense> second = first;
+  TapeTensor operator()(const TapeTensor& x, bool training) { return (*second)((*first)(x, training), training); }
+};
+
 struct Classifier {
   Dense hidden{4, relu};
   std::vector<Dense> others;
@@ -214,8 +221,21 @@ struct lockstep::Fields<lockstep::train::Classifier> {
   static auto of(auto& model) { return std::tie(model.hidden, model.others, model.scale, model.last, model.calls); }
 };
 
+template <>
+struct lockstep::Fields<lockstep::train::TiedLayers> {
+  static auto of(auto& model) { return std::tie(model.first, model.second); }
+};
+
 namespace lockstep::train {
 namespace {
+
+TEST(ModelStructs, HaveALayerThatIsUsedTwiceOnce) {
+  TiedLayers model;
+  StructLayer whole(model);
+  whole(Tensor<float>({2, 3}, 1.F));
+  EXPECT_EQ(layers(model).size(), 1U);
+  EXPECT_EQ(names_of(whole.trainable_variables()), (std::vector<std::string>{"dense/kernel", "dense/bias"}));
+}
 
 TEST(ModelStructs, ListTheirLayersAndVariables) {
   Classifier model;
@@ -317,6 +337,7 @@ TEST(Dropouts, RepeatByTheirSeed) {
   EXPECT_EQ(one(ones_of_batch, false).to<float>(), ones_of_batch);
   const auto dropped = std::ranges::count(first, 0.F);
   EXPECT_NEAR(static_cast<double>(dropped), 250, 60);
+  EXPECT_EQ(Dropout(1)(ones_of_batch, true).to<float>(), Tensor<float>(ones_of_batch.shape()));
 }
 
 struct Refusal {
@@ -351,6 +372,9 @@ TEST(Layers, RefuseWrongUses) {
        [&] {
          Reshape({2, 2})(x);
        }},
+      {"pool", "MaxPool2D with a window or strides that are not positive", [] { MaxPool2D(0); }},
+      {"pool_strides", "MaxPool2D with a window or strides that are not positive",
+       [] { MaxPool2D(2, {.strides = 0}); }},
       {"rate", "Expected a float value between 0 and 1. Received: rate=1.5", [] { Dropout(1.5); }},
       {"names", "should have unique names. Name \"a\" is already the name of a layer in this model",
        [] { Sequential(Dense(1, {.name = "a"}), Dense(1, {.name = "a"})); }},

@@ -150,6 +150,8 @@ TEST(Schedules, WarmUpAndScaleWithTheBatch) {
   EXPECT_FLOAT_EQ(rate(100), 0.8F);
   EXPECT_EQ(scaled_lr(10, {{5, 0.1F}, {10, 0.15F}}), 0.15F);
   EXPECT_TRUE(holds(refusal([] { scaled_lr(7, {{5, 0.1F}, {10, 0.15F}}); }, Code::usage), "rates for 5, 10"));
+  EXPECT_TRUE(holds(refusal([] { ExponentialDecay{.decay_steps = 0}(0); }, Code::usage), "within 0 steps"));
+  EXPECT_TRUE(holds(refusal([] { CosineDecay{.decay_steps = 0}(0); }, Code::usage), "within 0 steps"));
 }
 
 TEST(Optimizers, MinimizeAlongATape) {
@@ -191,6 +193,22 @@ TEST(Optimizers, ChangeTheirRateUnlessItIsASchedule) {
   scheduled.apply({{w, Gradient(Tensor<float>(1.F))}});
   EXPECT_EQ(scheduled.learning_rate(), 0.25F);
   EXPECT_TRUE(holds(refusal([&] { scheduled.set_learning_rate(1); }, Code::usage), "which has a schedule"));
+  EXPECT_TRUE(holds(refusal([&] { optimizer.set_learning_rate(NAN); }, Code::usage), "to NaN"));
+}
+
+TEST(Optimizers, AddUpGradientsThatTheLastStepOfARoundDoesNotHave) {
+  Variable v(1.F, {.name = "v"});
+  Variable w(1.F, {.name = "w"});
+  SGD optimizer(1.F, {.accumulate_steps = 2});
+  const Gradient one(Tensor<float>(1.F));
+  for (int round = 0; round < 2; ++round) {
+    optimizer.apply({{v, one}, {w, one}});
+    optimizer.apply({{v, Gradient()}, {w, one}});
+  }
+  EXPECT_EQ(v.read().item(), 0) << "a half in each round";
+  EXPECT_EQ(w.read().item(), -1);
+  optimizer.apply({{v, one}, {w, one}});
+  EXPECT_TRUE(holds(refusal([&] { optimizer.apply({{w, one}}); }, Code::usage), "got other variables"));
 }
 
 TEST(Optimizers, RefuseWhatTheyCannotChange) {
@@ -205,6 +223,13 @@ TEST(Optimizers, RefuseWhatTheyCannotChange) {
                         Code::usage),
                     "No gradients provided for any variable: 'refused'"));
   EXPECT_TRUE(holds(refusal([&] { optimizer.apply({{w, Gradient(row({1.F, 2.F, 3.F}))}}); }, Code::usage), "shape"));
+  EXPECT_TRUE(holds(refusal(
+                        [&] {
+                          const IndexedSlices<float> rows(Tensor<float>(TensorShape{1}), {9}, TensorShape{10});
+                          optimizer.apply({{w, Gradient(rows)}});
+                        },
+                        Code::usage),
+                    "rows of a tensor of shape (10,) as the gradient of variable 'refused' of shape (2,)"));
   Variable wide(1.0);
   EXPECT_TRUE(holds(refusal([&] { optimizer.apply({{wide, Gradient(Tensor<double>(1.0))}}); }, Code::usage), "of f64"));
   EXPECT_EQ(optimizer.iterations(), 0);
