@@ -80,6 +80,9 @@ struct StrategyOptions {
   std::optional<Log> log = std::nullopt;
   // Combines values. Null means the communicator's collectives.
   std::shared_ptr<CrossDeviceOps> cross_device_ops = nullptr;
+  // Lets sums of gradients travel between nodes while replicas compute, by a thread for each replica. By default it is
+  // there if the processes are on several nodes and no replica is on a GPU.
+  std::optional<bool> progress_thread = std::nullopt;
   // Keeps the thread of each replica on its own part of the machine.
   bool pin = true;
   // Holds the hints for calls that have none of their own.

@@ -75,6 +75,7 @@ class GradientReducer {
   // Lets counts travel with each step from now on, instead of others before them. All processes call it between two
   // steps. The counts must live until stop_carrying().
   void carry(TravellingCounts& counts);
+  bool is_carrying() const { return carried_ != nullptr; }
   // Ends it, if the reducer still carries these counts.
   void stop_carrying(const TravellingCounts& counts);
 

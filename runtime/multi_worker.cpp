@@ -160,6 +160,24 @@ std::shared_ptr<Resolver> cluster_of(Session& session, const std::shared_ptr<Res
   return session.size() == 1 && !given ? nullptr : resolver;
 }
 
+// Is the least size of a sum that travels while replicas compute: a guess, a message of 2 ms at 1 Gbit/s.
+constexpr std::size_t least_beside = std::size_t{1} << 18U;
+
+// Tells whether sums travel while replicas compute. Between processors of one node a thread would take their time.
+bool progresses_beside(const Session& session, const std::vector<std::string>* devices,
+                       const StrategyOptions& options) {
+  const bool may_have_thread = session.thread_level() >= ThreadLevel::serialized;
+  if (options.progress_thread.value_or(false) && !may_have_thread)
+    throw Error(Code::thread_level,
+                text("a progress thread, but MPI was not started for several threads (here: ",
+                     to_string(session.thread_level()), ")"),
+                "start MPI with MPI_THREAD_SERIALIZED or more");
+  const bool has_gpus = devices != nullptr && std::ranges::any_of(*devices, [](const std::string& each) {
+                          return each.find("GPU") != std::string::npos || each.find("gpu") != std::string::npos;
+                        });
+  return options.progress_thread.value_or(may_have_thread && !has_gpus && session.topology().node_count() > 1);
+}
+
 // Returns the session for strategies that are given none. MPI can be started only once, so the session is kept until
 // the program's end. A strategy that an exit() leaves behind keeps it for longer.
 const std::shared_ptr<Session>& session_of_program(const StrategyOptions& options) {
@@ -210,6 +228,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                 .nccl = session.settings().nccl(),
                 .strict = session.settings().strict(),
                 .pin = options.pin,
+                .progress_thread = progresses_beside(session, devices, options),
                 .ops = options.cross_device_ops,
                 .communication = options.communication}) {
   auto [placements, wrong] = requested_placements(devices);
@@ -233,10 +252,12 @@ Communicator MultiWorkerMirroredStrategy::of_ranks(Communicator& parent, std::st
   CommunicatorOptions options = parent.options();
   options.order = order();
   options.name = std::move(name);
-  options.member = std::move(member);
   options.algorithm = state().config.options().algorithm;
   options.nccl = state().config.options().nccl;
   options.timeout = state().config.limit();
+  options.progress_thread = member == "replica" && state().config.options().progress_thread;
+  options.progress_bytes = least_beside;
+  options.member = std::move(member);
   return parent.duplicate(std::move(options));
 }
 
@@ -283,11 +304,14 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
       renew_training();
       next = session.threads_of_all(local);
     }
-    return session.members(*std::exchange(next, std::nullopt), {.order = order(),
-                                                                .name = "replicas",
-                                                                .algorithm = state().config.options().algorithm,
-                                                                .nccl = state().config.options().nccl,
-                                                                .member = "replica"});
+    return session.members(*std::exchange(next, std::nullopt),
+                           {.order = order(),
+                            .progress_thread = state().config.options().progress_thread,
+                            .progress_bytes = least_beside,
+                            .name = "replicas",
+                            .algorithm = state().config.options().algorithm,
+                            .nccl = state().config.options().nccl,
+                            .member = "replica"});
   };
   telling_the_others(mine, [&] {
     state().begin(*me, std::accumulate(all.begin(), me, 0), std::accumulate(all.begin(), all.end(), 0), prepare);

@@ -61,6 +61,11 @@ int ReplicaCalls::size() const { return config_.size(); }
 
 bool ReplicaCalls::has_own_ops() const { return config_.has_own_ops(); }
 
+void ReplicaCalls::run_here(const std::function<void()>& function) {
+  const CallGuard guard(*this);
+  function();
+}
+
 void ReplicaCalls::run_leader(const std::function<void(Communicator&)>& call) {
   const CallGuard guard(*this);
   call(channels_.at(Channel::training));

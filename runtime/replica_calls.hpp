@@ -49,6 +49,8 @@ class ReplicaCalls {
 
   // Starts a call of every local member, perhaps in several threads, and waits for all.
   void run_all(const Start& start, Origin origin, const CallSubject& subject = {});
+  // Runs a function that needs no call, where a call would be allowed.
+  void run_here(const std::function<void()>& function);
   // Calls a function with the communicator of the processes.
   void run_leader(const std::function<void(Communicator& leader)>& call);
   // True if the program gave cross-device operations of its own, which then combine all values.

@@ -25,6 +25,7 @@ struct ResolvedOptions {
   bool nccl = true;
   bool strict = false;
   bool pin = true;
+  bool progress_thread = false;
   std::shared_ptr<CrossDeviceOps> ops = nullptr;
   CommunicationOptions communication = {};
 };

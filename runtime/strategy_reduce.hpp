@@ -3,10 +3,13 @@
 // Included by runtime/strategy.hpp.
 #pragma once
 
+#include <bit>
 #include <deque>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "runtime/packs.hpp"
 #include "runtime/strategy.hpp"
 
 namespace lockstep {
@@ -19,6 +22,17 @@ std::vector<typename PartOf<S>::Type> parts_of(const Strategy& strategy, const S
   std::vector<typename PartOf<S>::Type> all;
   for (int local = 0; local < strategy.num_local_replicas(); ++local) all.push_back(take_part(structure, local));
   return all;
+}
+
+// Combines numbers of replicas in this process, in the order of the collectives: the largest power of two is a branch.
+template <class T>
+requires(std::is_arithmetic_v<T>) T combined(ReduceOp op, const PerReplica<T>& values, int first, int count) {
+  if (count == 1) return values[first];
+  const auto left = static_cast<int>(std::bit_floor(static_cast<unsigned>(count - 1)));
+  T result = combined(op, values, first, left);
+  T right = combined(op, values, first + left, count - left);
+  reduce_into(op, {&result, data_type_of<T>, 1}, {&right, data_type_of<T>, 1});
+  return result;
 }
 
 }  // namespace detail
@@ -68,6 +82,14 @@ void Strategy::reduce_in_place(NamedOp op, PerReplica<T>& value, Origin origin) 
   // one batch.
   detail::ReplicaCalls& calls = detail::ReplicaCalls::of(*this);
   const auto local_replicas = static_cast<std::size_t>(value.size());
+  if constexpr (std::is_arithmetic_v<T>) {  // A call takes 9 us.
+    if (value.size() == num_replicas_in_sync() && op.op() != ReduceOp::avg && !calls.has_own_ops()) {
+      return calls.run_here([&] {
+        value[0] = detail::combined(op.op(), value, 0, value.size());
+        for (int local = 1; local < value.size(); ++local) value[local] = value[0];
+      });
+    }
+  }
   if (calls.has_own_ops()) {
     std::vector<TensorViews> replicas;
     replicas.reserve(local_replicas);

@@ -90,6 +90,7 @@ void CommunicatorMember::make_engine(std::vector<int> ranks, const TransportMake
                     .log = exchange_->log(),
                     .name = options_.name,
                     .progress_thread = options_.progress_thread,
+                    .progress_bytes = options_.progress_bytes,
                     .id = id,
                     .members = Members(topology_, std::move(ranks), options_.member)});
 }

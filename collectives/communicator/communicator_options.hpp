@@ -23,6 +23,8 @@ struct CommunicatorOptions {
   Order order = Order::fast;
   // True if a thread of its own continues operations while the program computes.
   bool progress_thread = false;
+  // Lets it continue started operations of so many bytes and more. It costs small ones about as much as they take.
+  std::size_t progress_bytes = 0;
   std::string name = "world";  // Names the communicator in errors and log lines.
   // True if members of a node use shared memory. False: they use messages only, as with LOCKSTEP_NODE_MEMORY=0.
   bool node_memory = true;

@@ -24,6 +24,8 @@ struct EngineOptions {
   // Names the communicator in errors and in `lockstep stat`.
   std::string name = "world";
   bool progress_thread = false;
+  // Is the least size of a started call that the thread continues. A smaller call advances only while its caller waits.
+  std::size_t progress_bytes = 0;
   // If true, `lockstep stat` shows this communicator.
   bool is_published = true;
   // Identifies the communicator: the same on all members, and no other communicator has it.
@@ -49,6 +51,7 @@ class Engine {
       : platform_(std::move(platform)),
         core_(platform_.transport(), identity_of(platform_, options), options.wait_limits, std::move(options.log),
               room_of(platform_), poll_limits_of(platform_), options.is_published) {
+    progress_bytes_ = options.progress_bytes;
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (Platform::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
   }
@@ -71,7 +74,7 @@ class Engine {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
     const CallTicket ticket = core_.start(call);
     if (hook_) hook_->busy();
-    if (thread_) thread_->wake();
+    if (thread_ && is_large(call)) thread_->wake();
     return ticket;
   }
 
@@ -82,7 +85,7 @@ class Engine {
     if (!ticket) [[likely]]
       return;
     if (hook_) hook_->busy();
-    if (thread_) thread_->wake();
+    if (thread_ && is_large(call)) thread_->wake();
     wait_inside(*ticket);
   }
 
@@ -199,6 +202,10 @@ class Engine {
     core_.take(ticket);
   }
 
+  bool is_large(const Call& call) const {
+    return call.plan->spec.count * call.plan->spec.element_bytes >= progress_bytes_;
+  }
+
   // Count turns in which nothing moved, in a wait. Control messages and the clock cost about as much as looking for
   // data, so a wait looks at them less often. Both numbers are guesses.
   static constexpr unsigned turns_between_messages = 4;
@@ -242,6 +249,7 @@ class Engine {
   Core core_;
   EngineGuard guard_;
   bool closed_ = false;
+  std::size_t progress_bytes_ = 0;
   std::optional<ProgressThread> thread_;
   std::optional<ProgressHook> hook_;
 };

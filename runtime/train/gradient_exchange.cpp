@@ -148,7 +148,11 @@ void GradientExchange::Step::begin(const std::vector<bool>& has_gradient) {
 void GradientExchange::Step::start(Plan& plan) {
   plan_ = &plan;
   plan.memory_of(local_);
-  if (replica_ != nullptr && plan.reducer) pass_.emplace(*plan.reducer, *replica_);
+  if (replica_ == nullptr || !plan.reducer) return;
+  // The gradients of one replica are their sum.
+  if (strategy_.num_replicas_in_sync() > 1 || plan.reducer->is_carrying() ||
+      lockstep::detail::StrategyState::of(strategy_).config.has_own_ops())
+    pass_.emplace(*plan.reducer, *replica_);
 }
 
 AnyTensor GradientExchange::Step::memory(std::size_t which) {

@@ -45,7 +45,8 @@ void Gradient::add(Gradient other, bool in_place) {
   if (rows_ && other.rows_) {
     std::vector<std::int64_t> indices = rows_->indices();
     indices.insert(indices.end(), other.rows_->indices().begin(), other.rows_->indices().end());
-    rows_.emplace(join<float>({rows_->values(), other.rows_->values()}, 0), std::move(indices), rows_->dense_shape());
+    rows_ = IndexedSlices<float>(join<float>({rows_->values(), other.rows_->values()}, 0), std::move(indices),
+                                 rows_->dense_shape());
     return;
   }
   if (in_place && dense_ && other.dense_) return add_in_place(*dense_, *other.dense_);

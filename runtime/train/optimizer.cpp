@@ -79,7 +79,7 @@ void clip_by_global_norm(std::vector<SummedGradient>& gradients, float limit) {
     if (!each.rows) continue;
     Tensor<float> values = each.rows->values();
     scale_by(values.span(), factor);
-    each.rows.emplace(std::move(values), each.rows->indices(), each.rows->dense_shape());
+    each.rows = IndexedSlices<float>(std::move(values), each.rows->indices(), each.rows->dense_shape());
   }
 }
 
@@ -263,7 +263,7 @@ class Optimizer::Core::Step final : public GradientReceiver {
     if (steps() > 1) check_list(calls);
     is_last_ = (calls + 1) % steps() == 0;
     now_.step = calls / steps() + 1;
-    now_.learning_rate = core.rate_at(now_.step - 1);
+    now_.learning_rate = core.rate_at(calls);
   }
 
   const CallerPosition& here() const { return here_; }
@@ -515,7 +515,7 @@ void Optimizer::apply(const std::vector<VariableGradient>& gradients, ApplyOptio
 
 void Optimizer::build(const std::vector<AnyVariable>& variables, Origin origin) { core_->build(variables, origin); }
 std::int64_t Optimizer::iterations() const { return core_->iterations(); }
-float Optimizer::learning_rate() const { return core_->rate_at(core_->iterations()); }
+float Optimizer::learning_rate() const { return core_->rate_at(core_->calls()); }
 std::vector<AnyVariable> Optimizer::variables() const { return core_->variables(); }
 void Optimizer::set_learning_rate(float rate) { core_->set_rate(rate); }
 const std::string& Optimizer::name() const { return core_->name(); }

@@ -80,6 +80,8 @@ class EveryOptimizer : public test::EveryLayout {
     for (int replica = 0; replica < size(); ++replica) all += examples(replica);
     return all;
   }
+  // Counts this process's replicas that call others.
+  unsigned calling_replicas() const { return size() == 1 ? 0 : static_cast<unsigned>(strategy->num_local_replicas()); }
   float global() const { return static_cast<float>(batch()); }
   // Takes it in a program without a strategy.
   void step_alone(Optimizer& optimizer, const Model& model, int number) const {
@@ -165,7 +167,7 @@ TEST_P(EveryOptimizer, SendOneMessageInSeveralStepsIfAsked) {
     step(optimizer, model, number);
     const bool is_last = number % 3 == 2;
     if (number > 5 || (number > 2 && !is_last)) {  // The first two messages learn the order, and vote.
-      EXPECT_EQ(begun_calls() - calls, is_last ? static_cast<unsigned>(strategy->num_local_replicas()) : 0U) << number;
+      EXPECT_EQ(begun_calls() - calls, is_last ? calling_replicas() : 0U) << number;
     }
     EXPECT_EQ(model.w.read() != before, is_last);
     EXPECT_EQ(optimizer.iterations(), (number + 1) / 3);
@@ -186,8 +188,9 @@ TEST_P(EveryOptimizer, PlanTheirCallsOnce) {
     step(optimizer, model, number);
     calls = begun_calls() - before;
     if (number < 2) continue;
-    EXPECT_EQ(calls, 2U * static_cast<unsigned>(strategy->num_local_replicas())) << number;
+    EXPECT_EQ(calls, 2U * calling_replicas()) << number;
   }
+  if (size() == 1) return;
   for (int local = 0; local < strategy->num_local_replicas(); ++local) {
     EXPECT_TRUE(optimizer.reducer().is_frozen(local));
     EXPECT_EQ(optimizer.reducer().buckets(local).size(), 2U);
@@ -348,7 +351,7 @@ TEST_P(EveryOptimizer, SendGradientsWhileTheBackwardPassRuns) {
       Tape tape;
       optimizer.minimize(tape, apply(probe_op, {TapeTensor(model.w) * 2.F}) * model.b, model.all());
     });
-    if (number > 1) {
+    if (number > 1 && size() > 1) {
       EXPECT_GE(calls_at_probe - before, 1U) << "the gradient of b is on its way before that of w is known";
     }
   }

@@ -80,6 +80,17 @@ TEST(ThreadsOfRanks, ByMessagesAsWell) {
   for (const auto& numbers : layouts(world().size())) check_layout(messages, numbers);
 }
 
+// By default there are such threads only if the ranks are on several nodes.
+TEST(ThreadsOfRanks, MayHaveThreadsThatContinueLargeSums) {
+  if (session().backend()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
+  Session messages = by_messages();
+  for (const int mine : {1, 2}) {
+    MultiWorkerMirroredStrategy beside(messages, mine, {.progress_thread = true});
+    MultiWorkerMirroredStrategy plain(messages, mine, {.progress_thread = false});
+    for (const std::size_t count : {10U, 100'000U}) EXPECT_EQ(sums_in(beside, count), sums_in(plain, count));
+  }
+}
+
 TEST(ThreadsOfRanks, SendEachOtherMessagesAndSplit) {
   if (session().backend()) GTEST_SKIP() << lacks("needs MPI, for a session of its own");
   Session messages = by_messages();

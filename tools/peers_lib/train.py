@@ -19,10 +19,12 @@ STEP = re.compile(r"^# \d+ steps, ([0-9.]+) ms a step \(median\)", re.MULTILINE)
 
 # The names of what is launched in each round. Ours give one figure, TensorFlow's one for each form.
 ONE, PAIR, MIRRORED, WORKERS = "one", "two loops", "mirrored:2", "workers"
-THEIR_ONE, THEIR_WORKERS = "TensorFlow, one", "TensorFlow, workers"
+THEIR_ONE, THEIR_THREAD, THEIR_WORKERS = "TensorFlow, one", "TensorFlow, one thread", "TensorFlow, workers"
 FORMS = {THEIR_ONE: ("plain", "prefetch", "prefetch+loop"),
+         THEIR_THREAD: ("plain", "prefetch", "prefetch+loop"),
          THEIR_WORKERS: ("accuracy", "accuracy+prefetch", "accuracy+prefetch+loop")}
-REPLICAS_OF = {THEIR_ONE: 1, THEIR_WORKERS: 2}
+REPLICAS_OF = {THEIR_ONE: 1, THEIR_THREAD: 1, THEIR_WORKERS: 2}
+ONE_THREAD = {"TF_NUM_INTEROP_THREADS": "1"}  # Otherwise TensorFlow computes both gradients of a layer at once, in two threads.
 
 Launches = dict[str, list[dict[str, float]]]  # by name, of each launch ms by form; ours have the form ""
 
@@ -39,6 +41,7 @@ class Comparison(NamedTuple):
 
 COMPARISONS = [
     Comparison("one replica, ms a step", ONE, THEIR_ONE, 1.2, 1.8),
+    Comparison("one replica, beside one thread, ms a step", ONE, THEIR_THREAD, 0, 0),
     Comparison("two workers, with accuracy, ms a step", WORKERS, THEIR_WORKERS, 2.5, 4),
     Comparison("two replicas of a process, beside two loops, ms a step", MIRRORED, PAIR, 0.9, 0.97),
     Comparison("two workers, beside two loops, ms a step", WORKERS, PAIR, 0, 0),
@@ -111,7 +114,8 @@ def our_step_ms(who: str, text: str, failure: str) -> float:
 def launch(name: str, programs: Programs, options) -> tuple[dict[str, float], str]:
     """The ms of a step by form, and the version of a peer."""
     if name in FORMS:
-        found = parsed(name, *run(programs.theirs(name, options), peers.environment(), LIMIT_S))
+        environment = peers.environment() | (ONE_THREAD if name == THEIR_THREAD else {})
+        found = parsed(name, *run(programs.theirs(name, options), environment, LIMIT_S))
         return found["rows"], found["version"]
 
     def of(strategy: str) -> float:

@@ -156,6 +156,7 @@ struct Setting {
   WaitLimits wait_limits = {std::chrono::seconds(20), std::chrono::seconds(60)};
   Log log = Log(LogLevel::error);
   bool progress_thread = false;
+  std::size_t progress_bytes = 0;
 };
 
 using EngineBody = std::function<void(RealEngine&, Exchange&)>;
@@ -168,7 +169,8 @@ inline void on_engines(int size, const EngineBody& body, const Setting& setting 
                       {.wait_limits = setting.wait_limits,
                        .log = setting.log,
                        .name = "test",
-                       .progress_thread = setting.progress_thread});
+                       .progress_thread = setting.progress_thread,
+                       .progress_bytes = setting.progress_bytes});
     body(engine, exchange);
     exchange.barrier("all bodies have ended");
   });

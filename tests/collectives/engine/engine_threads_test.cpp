@@ -104,7 +104,8 @@ TEST(EngineProgress, CallsGoOnWhileTheirCallerComputes) {
       EXPECT_EQ(out, summed(3, 1000));
     }
   };
-  on_engines(3, body, {.progress_thread = true});
+  for (const std::size_t least : {std::size_t{0}, 1000 * sizeof(float)})
+    on_engines(3, body, {.progress_thread = true, .progress_bytes = least});
 }
 
 TEST(EngineProgress, TheThreadAndTheUserTakeTurns) {
