@@ -403,11 +403,14 @@ Example FitLoop::example_of(std::size_t local, const std::map<std::int64_t, floa
 TapeTensor FitLoop::losses_of(const Example& example, const TapeTensor& predictions) const {
   TapeTensor losses =
       compiled_->loss.per_example(*example.labels, predictions, example.weights ? &*example.weights : nullptr);
-  if (losses.shape().rank() == 0 || losses.shape()[0] != example.rows)
+  const std::vector<std::int64_t>& lengths = losses.shape().lengths();
+  const std::vector<std::int64_t>& all = predictions.shape().lengths();
+  const bool fits = lengths.size() <= all.size() && std::equal(lengths.begin(), lengths.end(), all.begin());
+  if (lengths.empty() || lengths.front() != example.rows || !fits)  // Labels (n) beside (n, 1) would make (n, n).
     throw Error(Code::usage,
                 text("a loss of shape ", losses.shape().to_string(), " for ", example.rows,
                      " examples, whose predictions have the shape ", predictions.shape().to_string()),
-                "let the loss return a number for each example, and the model a row: Dense(1) has the shape (n, 1)");
+                "let the loss return a number for each example; Dense(1) predicts (n, 1), so reshape labels to that");
   return losses;
 }
 

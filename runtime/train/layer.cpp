@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "runtime/variable.hpp"
 #include "runtime/variable_scope.hpp"
@@ -50,7 +51,18 @@ std::string batch_text(const TensorShape& example) {
   return whole + ')';
 }
 
+// Is the model whose operator() this thread calls.
+thread_local const Layer* called_model = nullptr;
+
+bool is_inside_of(const Layer& layer, const Layer& model) {
+  return std::ranges::any_of(model.layers(),
+                             [&](const Layer* each) { return each == &layer || is_inside_of(layer, *each); });
+}
+
 }  // namespace
+
+Layer::CallOfModel::CallOfModel(const Layer& model) : outer_(std::exchange(called_model, &model)) {}
+Layer::CallOfModel::~CallOfModel() { called_model = outer_; }
 
 Layer::Layer(std::string_view kind, LayerOptions options)
     : kind_(kind),
@@ -91,6 +103,11 @@ void Layer::build(const TensorShape& example) {
   std::optional<NameScope> scope;
   if (is_inside_ || layers().empty()) scope.emplace(name_);
   make_variables(example);
+  if (called_model != nullptr && !weights_.empty() && !is_inside_of(*this, *called_model))
+    throw Error(Code::usage,
+                text("layer \"", printable(name_), "\" is called by the model \"", printable(called_model->name()),
+                     "\", whose fields do not name it, so it would not be trained"),
+                "name it in lockstep::Fields of the struct, or in layers() of the layer that owns it");
   example_ = example;
 }
 

@@ -84,6 +84,17 @@ class Layer {
   // Throws Error usage, with Keras' words, if the example's last length is another one.
   void check_last_axis(const TensorShape& example, std::int64_t length) const;
   void check_rank(const TensorShape& example, int rank) const;
+  // Refuses to build a layer that this model does not list, while this thread calls the model: nobody would train it.
+  class CallOfModel {
+   public:
+    explicit CallOfModel(const Layer& model);
+    ~CallOfModel();
+    CallOfModel(const CallOfModel&) = delete;
+    CallOfModel& operator=(const CallOfModel&) = delete;
+
+   private:
+    const Layer* outer_;
+  };
   [[noreturn]] void refuse_shape() const;
 
  private:
@@ -182,7 +193,10 @@ class StructLayer : public Layer {
   TensorShape output_shape(const TensorShape& /*example*/) const override { refuse_shape(); }
 
  protected:
-  TapeTensor call(const TapeTensor& x, bool training) override { return (*model_)(x, training); }
+  TapeTensor call(const TapeTensor& x, bool training) override {
+    const CallOfModel inside(*this);
+    return (*model_)(x, training);
+  }
 
  private:
   S* model_;

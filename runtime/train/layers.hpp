@@ -101,6 +101,8 @@ struct Conv2DOptions {
 class Conv2D : public Layer {
  public:
   Conv2D(std::int64_t filters, Size2D kernel_size, Conv2DOptions options = {});
+  Conv2D(std::int64_t filters, Size2D kernel_size, Activation activation)
+      : Conv2D(filters, kernel_size, Conv2DOptions{.activation = activation}) {}
   TensorShape output_shape(const TensorShape& example) const override;
 
  protected:

@@ -19,8 +19,9 @@ namespace {
 TEST(Buckets, AreFilledInOrder) {
   const auto gradients = floats_of({10, 10, 100, 1, 10});
   const std::vector<int> reversed{4, 3, 2, 1, 0};
-  EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 100, .first_bytes = 40}), (Buckets{{4}, {3, 2}, {1, 0}}));
-  EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 40, .first_bytes = 41}), (Buckets{{4, 3}, {2}, {1}, {0}}));
+  EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 100, .first_bytes = 40}), (Buckets{{4}, {3}, {2}, {1, 0}}))
+      << "a large one travels alone";
+  EXPECT_EQ(plan_buckets(gradients, reversed, {.bytes = 40, .first_bytes = 41}), (Buckets{{4}, {3}, {2}, {1}, {0}}));
   EXPECT_EQ(plan_buckets(gradients, {2, 0, 1, 4, 3}, {}), (Buckets{{2, 0, 1, 4, 3}}));
   EXPECT_EQ(plan_buckets(gradients, {}, {}), Buckets{});
 }

@@ -189,11 +189,10 @@ class Train(unittest.TestCase):
             with open(trace, encoding="utf-8") as file:
                 events = [each for each in json.load(file)["traceEvents"] if 'tagged "gradients' in each["name"] and each["pid"] == 0]
         events.sort(key=lambda event: event["ts"])
-        self.assertEqual(len(events) % 2, 1, "two calls a step, and the agreement on their order")
-        last_layers, first_layer = events[-2:]
-        self.assertIn("dense/kernel", last_layers["name"])
-        self.assertIn("conv2d/kernel", first_layer["name"])
-        self.assertLess(first_layer["ts"], last_layers["ts"] + last_layers["dur"])
+        later_layer = [each for each in events if "gradients dense/kernel" in each["name"]][-1]
+        first_layer = [each for each in events if "conv2d/kernel" in each["name"]][-1]
+        self.assertLess(later_layer["ts"], first_layer["ts"])
+        self.assertLess(first_layer["ts"], later_layer["ts"] + later_layer["dur"])
 
     def test_bad_options_are_refused(self):
         for words, parts in {("--strategy", "mirored:2"): ("mirored:2", "default, one, central:N, mirrored:N or workers:N"),

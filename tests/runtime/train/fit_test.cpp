@@ -530,6 +530,14 @@ TEST(Fit, RefusesWhatMakesNoSense) {
          model.compile(Loss(mean), "sgd");
          model.fit(x, x);
        }},
+      {"a loss of shape (10, 10) for 10 examples, whose predictions have the shape (10, 1)",
+       [&](Sequential& model) {
+         const auto difference = [](const TapeTensor& labels, const TapeTensor& predictions) {
+           return square(predictions - labels);
+         };
+         model.compile(Loss(difference), "sgd");
+         model.fit(x, Floats(TensorShape{10}));
+       }},
       {"`epochs` is -1", [&](Sequential& model) { model.fit(x, x, {.epochs = -1}); }},
       {"`initial_epoch` is -1", [&](Sequential& model) { model.fit(x, x, {.initial_epoch = -1}); }},
       {"`steps_per_epoch` is 0", [&](Sequential& model) { model.fit(x, x, {.steps_per_epoch = 0}); }},

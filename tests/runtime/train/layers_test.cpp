@@ -193,6 +193,13 @@ TEST(BatchNormalizations, KeepTheirAveragesIfThereIsNoExample) {
   EXPECT_EQ(layer.variables()[3].as<float>().read(), row({1.F, 1.F}));
 }
 
+// Has a layer that its fields do not name.
+struct ForgottenLayer {
+  Dense named{3};
+  Dense forgotten{3};
+  TapeTensor operator()(const TapeTensor& x, bool training) { return forgotten(named(x, training), training); }
+};
+
 // Uses one layer twice.
 struct TiedLayers {
   std::shared_ptr<Dense> first = std::make_shared<Dense>(3);
@@ -222,6 +229,11 @@ struct lockstep::Fields<lockstep::train::Classifier> {
 };
 
 template <>
+struct lockstep::Fields<lockstep::train::ForgottenLayer> {
+  static auto of(auto& model) { return std::tie(model.named); }
+};
+
+template <>
 struct lockstep::Fields<lockstep::train::TiedLayers> {
   static auto of(auto& model) { return std::tie(model.first, model.second); }
 };
@@ -235,6 +247,18 @@ TEST(ModelStructs, HaveALayerThatIsUsedTwiceOnce) {
   whole(Tensor<float>({2, 3}, 1.F));
   EXPECT_EQ(layers(model).size(), 1U);
   EXPECT_EQ(names_of(whole.trainable_variables()), (std::vector<std::string>{"dense/kernel", "dense/bias"}));
+}
+
+TEST(ModelStructs, RefuseALayerThatTheirFieldsDoNotName) {
+  ForgottenLayer model;
+  StructLayer whole(model);
+  EXPECT_NE(refusal(
+                [&] {
+                  whole(Tensor<float>({2, 3}, 1.F));
+                },
+                Code::usage)
+                .find("whose fields do not name it"),
+            std::string::npos);
 }
 
 TEST(ModelStructs, ListTheirLayersAndVariables) {
