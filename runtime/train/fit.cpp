@@ -106,6 +106,99 @@ class EndVote {
   Request request_;
 };
 
+// Calls the program's callbacks. One that fails in one process ends the training in all of them, by the next vote.
+class CallbackList {
+ public:
+  // The callbacks may be those of a loop outside of this one, whose model they get back.
+  CallbackList(Model& model, const std::vector<AnyCallback>& callbacks, std::string place)
+      : strategy_(model.strategy()), callbacks_(callbacks), place_(std::move(place)) {
+    for (const AnyCallback& each : callbacks_) former_models_.push_back(each->set_model(&model));
+  }
+  ~CallbackList() {
+    for (std::size_t i = callbacks_.size(); i-- > 0;) callbacks_[i]->set_model(former_models_[i]);
+  }
+  CallbackList(const CallbackList&) = delete;
+  CallbackList& operator=(const CallbackList&) = delete;
+
+  bool empty() const { return callbacks_.empty(); }
+  template <class F, class... A>
+  void call(F function, A&... arguments) {
+    try {
+      for (const AnyCallback& each : callbacks_) (each.operator->()->*function)(arguments...);
+    } catch (...) {
+      keep_failure(std::current_exception());
+    }
+  }
+  // Lets votes tell failures, and whether to stop. All processes begin it.
+  void begin_votes(std::atomic<bool>& stops) {
+    stops_ = &stops;
+    vote_.emplace(strategy_, !empty());
+  }
+  // Begin the vote behind a batch, finish it, and vote behind an epoch. The last two return true if the training shall
+  // end, and throw in all processes if a callback has failed in one of them.
+  void begin_vote() { vote_->begin(my_vote()); }
+  bool ends_behind_batch() { return ends(vote_->finish()); }
+  bool ends_behind_epoch() { return ends(vote_->ask(my_vote())); }
+
+ private:
+  // Fails at once, or lets the next vote tell all processes.
+  void keep_failure(const std::exception_ptr& failure) {
+    if (vote_ && !is_in_one_process(strategy_))
+      failure_ = failure_ ? failure_ : failure;
+    else
+      lockstep::detail::fail_for_all(strategy_, failure, place_);
+  }
+  EndVote::Vote my_vote() const {
+    if (failure_) return EndVote::failed;
+    return stops_->load() ? EndVote::stop : EndVote::go_on;
+  }
+  bool ends(EndVote::Vote vote) const {
+    if (vote == EndVote::failed) lockstep::detail::fail_together(strategy_, failure_, place_);
+    return vote == EndVote::stop;
+  }
+
+  Strategy& strategy_;
+  const std::vector<AnyCallback>& callbacks_;
+  std::string place_;
+  std::vector<Model*> former_models_;
+  std::atomic<bool>* stops_ = nullptr;
+  std::optional<EndVote> vote_;
+  std::exception_ptr failure_;
+};
+
+// Holds the shapes of features and labels, without rows. A process whose replicas have had no row learns them from the
+// others. Those unknown have no axes.
+class BatchShapes {
+ public:
+  bool are_known() const { return !shapes_.empty() && features().rank() > 0; }
+  const TensorShape& features() const { return shapes_.front(); }
+  // Asks the other processes, if there are any. All of them call it alike.
+  void learn(Strategy& strategy, const std::vector<Piece>& pieces);
+  // Returns a batch of no examples that has the axes of others, if they are known.
+  AnyTensor no_examples(const AnyTensor& piece, std::size_t element) const {
+    const bool is_known = element < shapes_.size() && shapes_[element].rank() > 0;
+    return is_known ? AnyTensor::zeros(piece.type(), shapes_[element]) : piece;
+  }
+
+ private:
+  std::vector<TensorShape> shapes_;
+};
+
+void BatchShapes::learn(Strategy& strategy, const std::vector<Piece>& pieces) {
+  std::array<lockstep::detail::EncodedShape, 2> mine{};
+  for (const Piece& piece : pieces) {
+    for (std::size_t i = 0; i < std::min(mine.size(), piece.size()); ++i) {
+      const TensorShape& shape = piece[i].shape();
+      if (shape.rank() > 1 || (shape.rank() == 1 && shape[0] > 0))
+        mine[i] = lockstep::detail::encode_shape(shape.with(0, 0));
+    }
+  }
+  std::vector<std::int64_t> words;
+  for (const auto& each : mine) words.insert(words.end(), each.begin(), each.end());
+  if (!is_in_one_process(strategy)) strategy.channel(Channel::training).all_reduce(words, max);
+  shapes_ = lockstep::detail::decode_shapes(words);
+}
+
 // Is one fit(), evaluate() or predict().
 class FitLoop {
  public:
@@ -115,16 +208,13 @@ class FitLoop {
         scope_(strategy_),
         call_(call),
         compiled_(model.compiled_),
-        callbacks_(callbacks),
+        callbacks_(model, callbacks, text("a callback of ", call, "()")),
         pieces_(static_cast<std::size_t>(strategy_.num_local_replicas())),
         sums_(pieces_.size()) {
     lockstep::detail::require_cross_replica(strategy_, call_);
     say_if_on_gpu();
-    for (const AnyCallback& each : callbacks_) former_models_.push_back(each->set_model(&model_));
   }
-  ~FitLoop() {
-    for (std::size_t i = callbacks_.size(); i-- > 0;) callbacks_[i]->set_model(former_models_[i]);
-  }
+  ~FitLoop() = default;
   FitLoop(const FitLoop&) = delete;
   FitLoop& operator=(const FitLoop&) = delete;
 
@@ -147,19 +237,6 @@ class FitLoop {
   bool next();
   void run(Step step);
   Logs reduce(const std::string& prefix);
-  template <class F, class... A>
-  void call_back(F function, A&... arguments) {
-    try {
-      for (const AnyCallback& each : callbacks_) (each.operator->()->*function)(arguments...);
-    } catch (...) {
-      keep_failure(std::current_exception());
-    }
-  }
-  // Fails at once, or lets the next vote tell all processes of it.
-  void keep_failure(const std::exception_ptr& failure);
-  EndVote::Vote my_vote() const;
-  // Returns true if the training shall end. Throws in all processes if a callback has failed in one of them.
-  bool ends(EndVote::Vote vote) const;
 
   // Run in replicas.
   void train_in(ReplicaContext& replica);
@@ -169,7 +246,7 @@ class FitLoop {
   std::int64_t global_rows(ReplicaContext& replica, std::int64_t mine) const;
   void update_metrics(ReplicaContext& replica, const Example& example, const TapeTensor& predictions) const;
 
-  std::int64_t train_epoch(PieceSource& source, const FitOptions& options);
+  std::int64_t train_epoch(PieceSource& source, const FitOptions& options, bool& has_warned);
   bool next_of_epoch(PieceSource& source, std::int64_t done);
   void train_batch(std::int64_t step);
   void let_counts_travel();
@@ -177,8 +254,6 @@ class FitLoop {
                      const std::string& prefix, Progress* progress);
   void begin_pass();
   void prepare();
-  void learn_shapes();
-  AnyTensor no_examples(const AnyTensor& piece, std::size_t element) const;
   Logs running_loss() const;
   Logs running_logs();
   template <class Options>
@@ -190,20 +265,16 @@ class FitLoop {
   Scope scope_;
   std::string call_;
   std::shared_ptr<Model::Compiled> compiled_;  // Stays if a callback compiles the model anew.
-  const std::vector<AnyCallback>& callbacks_;
-  std::vector<Model*> former_models_;  // Are those of the callbacks before this loop, which may be inside another one.
-  std::optional<EndVote> vote_;        // Is set in fit().
-  std::exception_ptr failure_;         // Is that of a callback, which the next vote tells to all processes.
+  CallbackList callbacks_;
   std::map<std::int64_t, float> class_weight_;
   std::unique_ptr<PieceReader> reader_;
   std::vector<Piece> pieces_;
   std::vector<PassSums> sums_;
-  std::vector<TensorShape> shapes_;     // Are those of features and labels, without rows. Those unknown have no axes.
+  BatchShapes shapes_;
   std::vector<AnyVariable> trainable_;  // Is empty until a pass has trained on a batch, which may build layers.
   std::shared_ptr<Progress> progress_;
   bool has_read_ = false;       // A batch of the loop over the training data has been trained on.
   bool needs_metrics_ = false;  // The replicas make the metrics in this step.
-  bool has_warned_ = false;
 };
 
 struct FitLoop::FitData {
@@ -329,31 +400,9 @@ void FitLoop::run(Step step) {
 
 // Builds the model by the first batch, for all replicas at once.
 void FitLoop::prepare() {
-  if (shapes_.empty() || shapes_.front().rank() == 0) learn_shapes();
+  if (!shapes_.are_known()) shapes_.learn(strategy_, pieces_);
   Layer& network = model_.network();
-  if (!network.is_built() && shapes_.front().rank() > 0) network.build(shapes_.front().without(0));
-}
-
-// Asks the other processes, because a process whose replicas have had no row does not know the shapes.
-void FitLoop::learn_shapes() {
-  std::array<lockstep::detail::EncodedShape, 2> mine{};
-  for (const Piece& piece : pieces_) {
-    for (std::size_t i = 0; i < std::min(mine.size(), piece.size()); ++i) {
-      const TensorShape& shape = piece[i].shape();
-      if (shape.rank() > 1 || (shape.rank() == 1 && shape[0] > 0))
-        mine[i] = lockstep::detail::encode_shape(shape.with(0, 0));
-    }
-  }
-  std::vector<std::int64_t> words;
-  for (const auto& each : mine) words.insert(words.end(), each.begin(), each.end());
-  if (!is_in_one_process(strategy_)) strategy_.channel(Channel::training).all_reduce(words, max);
-  shapes_ = lockstep::detail::decode_shapes(words);
-}
-
-// Returns a batch of no examples that has the axes of others, if they are known.
-AnyTensor FitLoop::no_examples(const AnyTensor& piece, std::size_t element) const {
-  const bool is_known = element < shapes_.size() && shapes_[element].rank() > 0;
-  return is_known ? AnyTensor::zeros(piece.type(), shapes_[element]) : piece;
+  if (!network.is_built() && shapes_.are_known()) network.build(shapes_.features().without(0));
 }
 
 Logs FitLoop::reduce(const std::string& prefix) {
@@ -393,8 +442,8 @@ Example FitLoop::example_of(std::size_t local, const std::map<std::int64_t, floa
   Example example{.features = piece.front(), .rows = piece.front().shape()[0]};
   if (piece.size() > 1) example.labels = piece[1];
   if (example.rows == 0) {
-    example.features = no_examples(piece.front(), 0);
-    if (piece.size() > 1) example.labels = no_examples(piece[1], 1);
+    example.features = shapes_.no_examples(piece.front(), 0);
+    if (piece.size() > 1) example.labels = shapes_.no_examples(piece[1], 1);
   }
   example.weights = weights_of(piece, class_weight);
   return example;
@@ -485,11 +534,12 @@ History FitLoop::fit(const ModelData& data, const FitOptions& options) {
   class_weight_ = options.class_weight;
   FitData divided = divide(data, options);
   progress_ = progress_of(options);
-  vote_.emplace(strategy_, !callbacks_.empty());
   model_.stops_->store(false);
+  callbacks_.begin_votes(*model_.stops_);
   History history;
   Logs logs;
-  call_back(&Callback::on_train_begin, logs);
+  bool has_warned = false;
+  callbacks_.call(&Callback::on_train_begin, logs);
   for (std::int64_t epoch = options.initial_epoch; epoch < options.epochs; ++epoch) {
     if (!reader_ || !options.steps_per_epoch) {
       open(*divided.training, options.steps_per_epoch, "steps_per_epoch");
@@ -499,8 +549,8 @@ History FitLoop::fit(const ModelData& data, const FitOptions& options) {
     if (progress_) progress_->begin(epoch, options.epochs, steps);
     begin_pass();
     Logs nothing;
-    call_back(&Callback::on_epoch_begin, epoch, nothing);
-    const std::int64_t done = train_epoch(*divided.training, options);
+    callbacks_.call(&Callback::on_epoch_begin, epoch, nothing);
+    const std::int64_t done = train_epoch(*divided.training, options, has_warned);
     logs = reduce({});
     if (divided.validation && (epoch + 1) % options.validation_freq == 0) {
       // The next epoch goes on in its loop, if it does not begin anew.
@@ -511,48 +561,30 @@ History FitLoop::fit(const ModelData& data, const FitOptions& options) {
       for (const auto& [name, value] : validation) logs.set(name, value);
       reader_ = std::move(training);
     }
-    call_back(&Callback::on_epoch_end, epoch, logs);
+    callbacks_.call(&Callback::on_epoch_end, epoch, logs);
     history.add(epoch, logs);
     if (progress_) progress_->end(done, logs);
-    if (ends(vote_->ask(my_vote()))) break;
+    if (callbacks_.ends_behind_epoch()) break;
   }
-  call_back(&Callback::on_train_end, logs);
-  ends(vote_->ask(my_vote()));
+  callbacks_.call(&Callback::on_train_end, logs);
+  callbacks_.ends_behind_epoch();
   return history;
 }
 
-void FitLoop::keep_failure(const std::exception_ptr& failure) {
-  if (vote_ && !is_in_one_process(strategy_))
-    failure_ = failure_ ? failure_ : failure;
-  else
-    lockstep::detail::fail_for_all(strategy_, failure, text("a callback of ", call_, "()"));
-}
-
-EndVote::Vote FitLoop::my_vote() const {
-  if (failure_) return EndVote::failed;
-  return model_.stops_->load() ? EndVote::stop : EndVote::go_on;
-}
-
-bool FitLoop::ends(EndVote::Vote vote) const {
-  if (vote == EndVote::failed)
-    lockstep::detail::fail_together(strategy_, failure_, text("a callback of ", call_, "()"));
-  return vote == EndVote::stop;
-}
-
-std::int64_t FitLoop::train_epoch(PieceSource& source, const FitOptions& options) {
+std::int64_t FitLoop::train_epoch(PieceSource& source, const FitOptions& options, bool& has_warned) {
   std::int64_t done = 0;
   while ((!options.steps_per_epoch || done < *options.steps_per_epoch) && next_of_epoch(source, done)) {
-    if (ends(vote_->finish())) return done;
+    if (callbacks_.ends_behind_batch()) return done;
     train_batch(done++);
-    vote_->begin(my_vote());
+    callbacks_.begin_vote();
   }
   if (options.steps_per_epoch && done < *options.steps_per_epoch) {
-    if (model_.is_chief() && !std::exchange(has_warned_, true))
+    if (model_.is_chief() && !std::exchange(has_warned, true))
       strategy_.log().warn(text("the data ran out behind ", done, " of ", *options.steps_per_epoch,
                                 " steps of an epoch; ", "for longer epochs call repeat() of the data set"));
     reader_.reset();
   }
-  ends(vote_->finish());  // Whether to stop is asked behind the epoch.
+  callbacks_.ends_behind_batch();  // Whether to stop is asked behind the epoch.
   return done;
 }
 
@@ -577,13 +609,13 @@ void FitLoop::let_counts_travel() {
 
 void FitLoop::train_batch(std::int64_t step) {
   Logs logs;
-  call_back(&Callback::on_train_batch_begin, step, logs);
+  callbacks_.call(&Callback::on_train_batch_begin, step, logs);
   run(&FitLoop::train_in);
   if (trainable_.empty()) trainable_ = model_.network().trainable_variables();
   if (!std::exchange(has_read_, true)) let_counts_travel();
   if (!callbacks_.empty()) {
     logs = running_loss();
-    call_back(&Callback::on_train_batch_end, step, logs);
+    callbacks_.call(&Callback::on_train_batch_end, step, logs);
   }
   if (progress_ && progress_->wants_step(step + 1)) progress_->step(step + 1, running_logs());
 }
@@ -594,20 +626,20 @@ Logs FitLoop::evaluate_pass(PieceSource& source, std::optional<std::int64_t> ste
   if (progress != nullptr) progress->begin(0, 0, steps_known(steps));
   begin_pass();
   Logs logs;
-  call_back(&Callback::on_test_begin, logs);
+  callbacks_.call(&Callback::on_test_begin, logs);
   std::int64_t done = 0;
   for (; (!steps || done < *steps) && next(); ++done) {
-    call_back(&Callback::on_test_batch_begin, done, logs);
+    callbacks_.call(&Callback::on_test_batch_begin, done, logs);
     run(&FitLoop::test_in);
     if (!callbacks_.empty()) {
       logs = running_loss();
-      call_back(&Callback::on_test_batch_end, done, logs);
+      callbacks_.call(&Callback::on_test_batch_end, done, logs);
     }
     if (progress != nullptr && progress->wants_step(done + 1)) progress->step(done + 1, running_logs());
   }
   reader_.reset();
   logs = reduce(prefix);
-  call_back(&Callback::on_test_end, logs);
+  callbacks_.call(&Callback::on_test_end, logs);
   if (progress != nullptr) progress->end(done, logs);
   return logs;
 }
@@ -632,21 +664,21 @@ Tensor<float> FitLoop::predict(const ModelData& data, const PredictOptions& opti
   open(*source, options.steps, "steps");
   if (progress) progress->begin(0, 0, steps_known(options.steps));
   Logs nothing;
-  call_back(&Callback::on_predict_begin, nothing);
+  callbacks_.call(&Callback::on_predict_begin, nothing);
   std::vector<Tensor<float>> batches;
   std::int64_t done = 0;
   for (; (!options.steps || done < *options.steps) && next(); ++done) {
-    call_back(&Callback::on_predict_batch_begin, done, nothing);
+    callbacks_.call(&Callback::on_predict_batch_begin, done, nothing);
     prepare();
     const auto results = strategy_.run([&](ReplicaContext& replica) {
       const Example example = example_of(static_cast<std::size_t>(replica.local_id()), {});
       return model_.network()(example.features, false).to<float>();
     });
     batches.push_back(strategy_.gather(results, 0));
-    call_back(&Callback::on_predict_batch_end, done, nothing);
+    callbacks_.call(&Callback::on_predict_batch_end, done, nothing);
     if (progress && progress->wants_step(done + 1)) progress->step(done + 1, {});
   }
-  call_back(&Callback::on_predict_end, nothing);
+  callbacks_.call(&Callback::on_predict_end, nothing);
   if (progress) progress->end(done, {});
   if (batches.empty()) throw Error(Code::usage, "the data of predict() have no examples", "give at least one batch");
   return joined(batches);

@@ -54,7 +54,7 @@ LAYERS = {
     "bindings": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings"},
     "tools": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/train", "runtime/train/compute", "bench", "bench/mpi", "tools", "boost", "json"},
     "collectives/simulated": BASE | {"collectives", "collectives/gpu", "collectives/kernels", "collectives/node", "collectives/engine", "collectives/simulated"},
-    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/train/compute", "bench", "json"},
+    "bench": BASE | COLLECTIVES | {"collectives/simulated", "topology/machine", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/train", "runtime/train/compute", "bench", "json"},
     "bench/mpi": BASE | COLLECTIVES | {"topology/machine", "topology/machine/mpi", "bench", "bench/mpi", "mpi"},
     "bench/peer": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings", "bench/peer", "mpi"},
     "examples": BASE | COLLECTIVES | {"topology/machine", "topology/secret", "runtime", "runtime/cluster", "runtime/values", "runtime/data", "runtime/data/files", "runtime/rpc", "runtime/train", "runtime/train/compute", "bindings", "mpi"},
