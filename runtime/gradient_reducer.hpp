@@ -40,8 +40,8 @@ struct BucketOptions {
   std::size_t counts = 0;
 };
 
-// Divides gradients, by their numbers, into buckets: in the given order, each bucket up to the gradient that fills it. A
-// gradient of a bucket's size or more has one of its own.
+// Divides gradients, by their numbers, into buckets: in the given order, each bucket up to the gradient that fills it.
+// A gradient of a bucket's size or more has one of its own.
 std::vector<std::vector<int>> plan_buckets(const std::vector<GradientSpec>& gradients, const std::vector<int>& order,
                                            const BucketOptions& options);
 
