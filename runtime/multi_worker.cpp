@@ -161,11 +161,11 @@ std::shared_ptr<Resolver> cluster_of(Session& session, const std::shared_ptr<Res
 }
 
 // Is the least size of a sum that travels while replicas compute: a guess, a message of 2 ms at 1 Gbit/s.
-constexpr std::size_t least_beside = std::size_t{1} << 18U;
+constexpr std::size_t min_progress_bytes = std::size_t{1} << 18U;
 
 // Tells whether sums travel while replicas compute. Between processors of one node a thread would take their time.
-bool progresses_beside(const Session& session, const std::vector<std::string>* devices,
-                       const StrategyOptions& options) {
+bool needs_progress_thread(const Session& session, const std::vector<std::string>* devices,
+                           const StrategyOptions& options) {
   const bool may_have_thread = session.thread_level() >= ThreadLevel::serialized;
   if (options.progress_thread.value_or(false) && !may_have_thread)
     throw Error(Code::thread_level,
@@ -228,7 +228,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(Session& session, int r
                 .nccl = session.settings().nccl(),
                 .strict = session.settings().strict(),
                 .pin = options.pin,
-                .progress_thread = progresses_beside(session, devices, options),
+                .progress_thread = needs_progress_thread(session, devices, options),
                 .ops = options.cross_device_ops,
                 .communication = options.communication}) {
   auto [placements, wrong] = requested_placements(devices);
@@ -256,7 +256,7 @@ Communicator MultiWorkerMirroredStrategy::of_ranks(Communicator& parent, std::st
   options.nccl = state().config.options().nccl;
   options.timeout = state().config.limit();
   options.progress_thread = member == "replica" && state().config.options().progress_thread;
-  options.progress_bytes = least_beside;
+  options.progress_bytes = min_progress_bytes;
   options.member = std::move(member);
   return parent.duplicate(std::move(options));
 }
@@ -307,7 +307,7 @@ void MultiWorkerMirroredStrategy::begin_threads(Session& session, const std::vec
     return session.members(*std::exchange(next, std::nullopt),
                            {.order = order(),
                             .progress_thread = state().config.options().progress_thread,
-                            .progress_bytes = least_beside,
+                            .progress_bytes = min_progress_bytes,
                             .name = "replicas",
                             .algorithm = state().config.options().algorithm,
                             .nccl = state().config.options().nccl,

@@ -5,13 +5,12 @@
 #include "runtime/train/fit.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 
 #include "runtime/data/stage.hpp"
-#include "runtime/gather_layout.hpp"
-#include "runtime/input_agreement.hpp"
+#include "runtime/train/batch_shapes.hpp"
+#include "runtime/train/callback_list.hpp"
 #include "runtime/train/compiled.hpp"
 #include "runtime/train/convert.hpp"
 #include "runtime/train/model.hpp"
@@ -38,23 +37,12 @@ struct Example {
   std::int64_t rows = 0;
 };
 
-bool is_in_one_process(const Strategy& strategy) {
-  return strategy.num_local_replicas() == strategy.num_replicas_in_sync();
-}
-
 // Returns the class of each example, from numbers of classes or from one-hot rows.
 std::vector<std::int64_t> classes_of(const AnyTensor& labels) {
   const bool is_one_hot = labels.shape().rank() > 1 && labels.shape()[-1] > 1;
-  const auto width = static_cast<std::ptrdiff_t>(is_one_hot ? labels.shape()[-1] : 1);
-  std::vector<std::int64_t> classes;
-  if (!is_one_hot) {
-    const Tensor<std::int64_t> numbers = converted<std::int64_t>(labels);
-    return {numbers.begin(), numbers.end()};
-  }
-  const Tensor<float> rows = converted<float>(labels);
-  for (auto row = rows.begin(); row != rows.end(); row += width)
-    classes.push_back(std::max_element(row, row + width) - row);
-  return classes;
+  if (is_one_hot) return greatest_of_rows(converted<float>(labels));
+  const Tensor<std::int64_t> numbers = converted<std::int64_t>(labels);
+  return {numbers.begin(), numbers.end()};
 }
 
 // Returns the weights of examples, times those of their classes.
@@ -73,131 +61,6 @@ std::optional<TapeTensor> weights_of(const Piece& piece, const std::map<std::int
 }
 
 }  // namespace
-
-// Lets one process end the training of all. The vote is on its way while the next batch is read.
-class EndVote {
- public:
-  // Orders the votes: the greatest of all processes counts.
-  enum Vote : int { go_on, stop, failed };
-
-  // `may_end` is true if this process has callbacks, which may end the training between two batches. All processes make
-  // it.
-  EndVote(Strategy& strategy, bool may_end) : votes_(strategy.channel(Channel::training)) {
-    is_alone_ = votes_.size() == 1;
-    is_needed_ = is_alone_ ? may_end : votes_.all_reduce(may_end ? 1 : 0, max) > 0;
-  }
-  // Begin and finish the vote behind a batch.
-  void begin(Vote mine) {
-    vote_ = mine;
-    if (is_needed_ && !is_alone_) request_ = votes_.all_reduce_async(std::span(&vote_, 1), max);
-  }
-  Vote finish() {
-    request_.wait();
-    return is_needed_ ? static_cast<Vote>(vote_) : go_on;
-  }
-  // Votes behind an epoch.
-  Vote ask(Vote mine) { return is_alone_ || !is_needed_ ? mine : static_cast<Vote>(votes_.all_reduce(int{mine}, max)); }
-
- private:
-  Communicator& votes_;
-  bool is_alone_ = true;
-  bool is_needed_ = false;
-  int vote_ = go_on;
-  Request request_;
-};
-
-// Calls the program's callbacks. One that fails in one process ends the training in all of them, by the next vote.
-class CallbackList {
- public:
-  // The callbacks may be those of a loop outside of this one, whose model they get back.
-  CallbackList(Model& model, const std::vector<AnyCallback>& callbacks, std::string place)
-      : strategy_(model.strategy()), callbacks_(callbacks), place_(std::move(place)) {
-    for (const AnyCallback& each : callbacks_) former_models_.push_back(each->set_model(&model));
-  }
-  ~CallbackList() {
-    for (std::size_t i = callbacks_.size(); i-- > 0;) callbacks_[i]->set_model(former_models_[i]);
-  }
-  CallbackList(const CallbackList&) = delete;
-  CallbackList& operator=(const CallbackList&) = delete;
-
-  bool empty() const { return callbacks_.empty(); }
-  template <class F, class... A>
-  void call(F function, A&... arguments) {
-    try {
-      for (const AnyCallback& each : callbacks_) (each.operator->()->*function)(arguments...);
-    } catch (...) {
-      keep_failure(std::current_exception());
-    }
-  }
-  // Lets votes tell failures, and whether to stop. All processes begin it.
-  void begin_votes(std::atomic<bool>& stops) {
-    stops_ = &stops;
-    vote_.emplace(strategy_, !empty());
-  }
-  // Begin the vote behind a batch, finish it, and vote behind an epoch. The last two return true if the training shall
-  // end, and throw in all processes if a callback has failed in one of them.
-  void begin_vote() { vote_->begin(my_vote()); }
-  bool ends_behind_batch() { return ends(vote_->finish()); }
-  bool ends_behind_epoch() { return ends(vote_->ask(my_vote())); }
-
- private:
-  // Fails at once, or lets the next vote tell all processes.
-  void keep_failure(const std::exception_ptr& failure) {
-    if (vote_ && !is_in_one_process(strategy_))
-      failure_ = failure_ ? failure_ : failure;
-    else
-      lockstep::detail::fail_for_all(strategy_, failure, place_);
-  }
-  EndVote::Vote my_vote() const {
-    if (failure_) return EndVote::failed;
-    return stops_->load() ? EndVote::stop : EndVote::go_on;
-  }
-  bool ends(EndVote::Vote vote) const {
-    if (vote == EndVote::failed) lockstep::detail::fail_together(strategy_, failure_, place_);
-    return vote == EndVote::stop;
-  }
-
-  Strategy& strategy_;
-  const std::vector<AnyCallback>& callbacks_;
-  std::string place_;
-  std::vector<Model*> former_models_;
-  std::atomic<bool>* stops_ = nullptr;
-  std::optional<EndVote> vote_;
-  std::exception_ptr failure_;
-};
-
-// Holds the shapes of features and labels, without rows. A process whose replicas have had no row learns them from the
-// others. Those unknown have no axes.
-class BatchShapes {
- public:
-  bool are_known() const { return !shapes_.empty() && features().rank() > 0; }
-  const TensorShape& features() const { return shapes_.front(); }
-  // Asks the other processes, if there are any. All of them call it alike.
-  void learn(Strategy& strategy, const std::vector<Piece>& pieces);
-  // Returns a batch of no examples that has the axes of others, if they are known.
-  AnyTensor no_examples(const AnyTensor& piece, std::size_t element) const {
-    const bool is_known = element < shapes_.size() && shapes_[element].rank() > 0;
-    return is_known ? AnyTensor::zeros(piece.type(), shapes_[element]) : piece;
-  }
-
- private:
-  std::vector<TensorShape> shapes_;
-};
-
-void BatchShapes::learn(Strategy& strategy, const std::vector<Piece>& pieces) {
-  std::array<lockstep::detail::EncodedShape, 2> mine{};
-  for (const Piece& piece : pieces) {
-    for (std::size_t i = 0; i < std::min(mine.size(), piece.size()); ++i) {
-      const TensorShape& shape = piece[i].shape();
-      if (shape.rank() > 1 || (shape.rank() == 1 && shape[0] > 0))
-        mine[i] = lockstep::detail::encode_shape(shape.with(0, 0));
-    }
-  }
-  std::vector<std::int64_t> words;
-  for (const auto& each : mine) words.insert(words.end(), each.begin(), each.end());
-  if (!is_in_one_process(strategy)) strategy.channel(Channel::training).all_reduce(words, max);
-  shapes_ = lockstep::detail::decode_shapes(words);
-}
 
 // Is one fit(), evaluate() or predict().
 class FitLoop {

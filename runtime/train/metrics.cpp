@@ -84,11 +84,7 @@ std::vector<std::int64_t> best_classes(const TapeTensor& scores) {
   if (all.shape().rank() == 0 || all.shape()[all.shape().rank() - 1] == 0)
     throw Error(Code::usage, text("predictions of classes with shape ", all.shape().to_string()),
                 "give a number for each class along the last axis");
-  const auto length = static_cast<std::size_t>(all.shape()[all.shape().rank() - 1]);
-  std::vector<std::int64_t> classes;
-  for (auto row = all.begin(); row != all.end(); row += static_cast<std::ptrdiff_t>(length))
-    classes.push_back(std::max_element(row, row + static_cast<std::ptrdiff_t>(length)) - row);
-  return classes;
+  return greatest_of_rows(all);
 }
 
 // Returns 1 for each row whose classes are equal.

@@ -326,6 +326,26 @@ TEST_P(Fits, StopInAllProcessesIfOneAsksForIt) {
   }
 }
 
+// Asks for the end behind the first epoch. Only the chief has a display.
+class StoppingDisplay final : public Progress {
+ public:
+  explicit StoppingDisplay(Sequential& model) : model_(model) {}
+  void begin(std::int64_t /*epoch*/, std::int64_t /*epochs*/, std::optional<std::int64_t> /*steps*/) override {}
+  void end(std::int64_t /*done*/, const Logs& /*logs*/) override { model_.stop_training(); }
+
+ private:
+  Sequential& model_;
+};
+
+TEST_P(Fits, StopInAllProcessesIfTheDisplayAsksForIt) {
+  const auto both = some_examples();
+  const Scope scope = strategy->scope();
+  Sequential model = small_model();
+  const History history =
+      model.fit(dataset_of(both, 4), {.epochs = 3, .progress = std::make_shared<StoppingDisplay>(model)});
+  EXPECT_EQ(history.epochs.size(), 1U);
+}
+
 TEST_P(Fits, OfEndlessDataAreRefusedByAllProcesses) {
   const auto both = some_examples();
   const Scope scope = strategy->scope();
