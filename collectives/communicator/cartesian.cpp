@@ -50,6 +50,13 @@ CartesianGrid::CartesianGrid(Communicator& communicator, std::vector<int> extent
   if (periodic_.size() != extents_.size())
     throw Error(Code::usage, text(periodic_.size(), " periodic flags for ", extents_.size(), " dimensions"),
                 "give one for each dimension");
+  for (int dimension = 0; dimension < dimensions(); ++dimension) {
+    for (const int step : {-1, 1}) {
+      std::vector<int> there = coordinates();
+      there[static_cast<std::size_t>(dimension)] += step;
+      neighbours_.push_back(rank_at(there));
+    }
+  }
 }
 
 std::vector<int> CartesianGrid::coordinates(int rank) const {
@@ -77,12 +84,10 @@ std::optional<int> CartesianGrid::rank_at(std::span<const int> coordinates) cons
 std::optional<int> CartesianGrid::neighbour(int dimension, GridSide side) const {
   if (dimension < 0 || dimension >= dimensions())
     throw Error(Code::usage, text("dimension ", dimension, " of ", dimensions()), "dimensions are counted from 0");
-  std::vector<int> there = coordinates();
-  there[static_cast<std::size_t>(dimension)] += side == GridSide::upper ? 1 : -1;
-  return rank_at(there);
+  return neighbours_[2 * static_cast<std::size_t>(dimension) + (side == GridSide::upper ? 1 : 0)];
 }
 
-Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) {
+void CartesianGrid::prepare_faces(std::size_t element_bytes, Origin origin) {
   detail::CommunicatorCore& core = *communicator_->core();
   sends_.clear();
   receives_.clear();
@@ -92,7 +97,12 @@ Request CartesianGrid::exchange_faces(std::size_t element_bytes, Origin origin) 
     core.member().refuse(error);
     throw;
   }
-  return {communicator_->core(), core.exchange(sends_, receives_, origin)};
+}
+
+void CartesianGrid::run_faces(Origin origin) { communicator_->core()->run_exchange(sends_, receives_, origin); }
+
+Request CartesianGrid::start_faces(Origin origin) {
+  return {communicator_->core(), communicator_->core()->exchange(sends_, receives_, origin)};
 }
 
 void CartesianGrid::add(const FaceView& face, std::size_t element_bytes, Origin origin) {

@@ -53,16 +53,13 @@ class CartesianGrid {
   // differ.
   template <class T>
   void exchange(std::span<const Face<T>> faces, Origin origin = Origin::here()) {
-    exchange_async(faces, origin).wait(origin);
+    prepare(faces, origin);
+    run_faces(origin);
   }
   template <class T>
   Request exchange_async(std::span<const Face<T>> faces, Origin origin = Origin::here()) {
-    detail::check_element<T>();
-    faces_.clear();
-    for (const Face<T>& face : faces)
-      faces_.push_back(
-          {face.dimension, face.side, detail::input_of(face.send_buffer), detail::output_of(face.receive_buffer)});
-    return exchange_faces(sizeof(T), origin);
+    prepare(faces, origin);
+    return start_faces(origin);
   }
 
  private:
@@ -73,13 +70,25 @@ class CartesianGrid {
     detail::BufferView send_buffer;
     detail::BufferView receive_buffer;
   };
-  Request exchange_faces(std::size_t element_bytes, Origin origin);
+  template <class T>
+  void prepare(std::span<const Face<T>> faces, Origin origin) {
+    detail::check_element<T>();
+    faces_.clear();
+    for (const Face<T>& face : faces)
+      faces_.push_back(
+          {face.dimension, face.side, detail::input_of(face.send_buffer), detail::output_of(face.receive_buffer)});
+    prepare_faces(sizeof(T), origin);
+  }
+  void prepare_faces(std::size_t element_bytes, Origin origin);
+  void run_faces(Origin origin);
+  Request start_faces(Origin origin);
   void add(const FaceView& face, std::size_t element_bytes, Origin origin);
 
   Communicator* communicator_;
   std::vector<int> extents_;
   std::vector<bool> periodic_;
-  std::vector<FaceView> faces_;  // Keeps its memory between exchanges, as the two below do.
+  std::vector<std::optional<int>> neighbours_;  // Holds for each dimension the lower and the upper one.
+  std::vector<FaceView> faces_;                 // Keeps its memory between exchanges, as the two below do.
   std::vector<detail::PeerMessage> sends_;
   std::vector<detail::PeerMessage> receives_;
 };

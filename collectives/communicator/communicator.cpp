@@ -75,6 +75,11 @@ Request Communicator::messages(std::initializer_list<PeerMessage> sends, std::in
   return {core_, checked_core().exchange(sends, receives, origin)};
 }
 
+void Communicator::run_messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
+                                Origin origin) {
+  checked_core().run_exchange(sends, receives, origin);
+}
+
 void Communicator::refuse_moved() {
   throw Error(Code::usage, "a communicator was used after it had been moved away", "use the one that it was moved to");
 }

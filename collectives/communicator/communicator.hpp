@@ -85,7 +85,7 @@ class Communicator : public Collectives<Communicator> {
   // tag arrive in order; tags begin at 0. `send` may block until the other rank has received the data.
   template <class R>
   void send(const R& data, int to, int tag = 0, Origin origin = Origin::here()) {
-    send_async(data, to, tag, origin).wait(origin);
+    run_messages({message(to, detail::input_of(data), data, tag)}, {}, origin);
   }
   template <class R>
   Request send_async(const R& data, int to, int tag = 0, Origin origin = Origin::here()) {
@@ -93,7 +93,7 @@ class Communicator : public Collectives<Communicator> {
   }
   template <class R>
   void recv(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
-    recv_async(data, from, tag, origin).wait(origin);
+    run_messages({}, {message(from, detail::output_of(data), data, tag)}, origin);
   }
   template <class R>
   Request recv_async(R&& data, int from, int tag = 0, Origin origin = Origin::here()) {
@@ -102,7 +102,8 @@ class Communicator : public Collectives<Communicator> {
   // Sends and receives at once, as one operation; the two buffers must not overlap.
   template <class In, class Out>
   void sendrecv(const In& in, int to, Out&& out, int from, int tag = 0, Origin origin = Origin::here()) {
-    sendrecv_async(in, to, out, from, tag, origin).wait(origin);
+    run_messages({message(to, detail::input_of(in), in, tag)}, {message(from, detail::output_of(out), out, tag)},
+                 origin);
   }
   template <class In, class Out>
   Request sendrecv_async(const In& in, int to, Out&& out, int from, int tag = 0, Origin origin = Origin::here()) {
@@ -130,6 +131,8 @@ class Communicator : public Collectives<Communicator> {
   }
   Request messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
                    Origin origin);
+  void run_messages(std::initializer_list<PeerMessage> sends, std::initializer_list<PeerMessage> receives,
+                    Origin origin);
   void run(const detail::CallRequest& request);
   Request begin(const detail::CallRequest& request);
   PreparedCall prepare(const detail::CallRequest& request);

@@ -105,6 +105,22 @@ CallHandle CommunicatorCore::exchange(std::span<const PeerMessage> sends, std::s
   const ExclusiveUse use(member_, origin);
   member_.refuse_if_closed();
   member_.or_refuse([&] { messages_.check(sends, receives, origin); });
+  messages_.try_now(sends, receives, false, origin);
+  return begin_exchange(sends, receives, origin);
+}
+
+void CommunicatorCore::run_exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
+                                    Origin origin) {
+  const ExclusiveUse use(member_, origin);
+  member_.refuse_if_closed();
+  member_.or_refuse([&] { messages_.check(sends, receives, origin); });
+  if (!messages_.try_now(sends, receives, true, origin))
+    pending_calls_.wait_inside(begin_exchange(sends, receives, origin));
+}
+
+// Begins the messages that were not moved at once.
+CallHandle CommunicatorCore::begin_exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
+                                            const Origin& origin) {
   const CallHandle handle = take_slot(origin);
   pending_calls_.or_release(handle, [&] { messages_.begin(sends, receives, pending_calls_.at(handle)); });
   return handle;

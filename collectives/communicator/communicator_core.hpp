@@ -57,6 +57,8 @@ class CommunicatorCore {
   CallHandle start_all(std::span<const BoundCall> calls, Origin origin, const StreamMarks& behind = {});
   // Starts messages to and from other members under one handle. Throws Error usage for a wrong rank, tag or buffer.
   CallHandle exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, Origin origin);
+  // Does so, and waits for their end.
+  void run_exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, Origin origin);
 
   // Ends the communicator, although Requests may remain: their later calls throw. Ends the process if a call of this
   // communicator is still running.
@@ -67,6 +69,8 @@ class CommunicatorCore {
   // Throws Error usage if the communicator was closed, or if data of a call was freed.
   void refuse_if_gone(std::span<const BoundCall> calls, const Origin& origin);
   CallHandle take_slot(const Origin& origin);
+  CallHandle begin_exchange(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives,
+                            const Origin& origin);
   void begin(const BoundCall& given, PendingCall& slot);
   void begin_all(std::span<const BoundCall> calls, CallHandle handle);
   // Waits, unless the host has nothing left to do: then the program continues, and the stream has the result.

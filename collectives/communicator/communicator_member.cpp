@@ -11,6 +11,7 @@
 #include "collectives/communicator/exclusive_use.hpp"
 #include "collectives/communicator/member_rooms.hpp"
 #include "collectives/engine/checked_transport.hpp"
+#include "collectives/engine/node_transport.hpp"
 #include "collectives/planner.hpp"
 #include "topology/base/text.hpp"
 
@@ -71,6 +72,8 @@ void CommunicatorMember::make_engine(std::vector<int> ranks, const TransportMake
                      .split_node_element = node_room.most_element});
   auto transport = maker(*exchange_);
   if (!transport) throw Error(Code::internal, "no transport fits this exchange", "give a TransportMaker that knows it");
+  if (node::Room* const node = room ? room.get() : node_room.room.get())
+    transport = node_transport(std::move(transport), *node, node_neighbours(*topology_, ranks, me));
   if (options_.checksums) transport = checked_transport(std::move(transport));
   const Waiter waiter(crowding(*topology_, ranks, me));
   if (!room) room = std::move(node_room.room);

@@ -14,6 +14,15 @@ double crowding(const Topology& topology, const std::vector<int>& ranks, std::si
   return topology.members_per_core(topology.member(ranks.at(me)).node);
 }
 
+std::vector<int> node_neighbours(const Topology& topology, const std::vector<int>& ranks, std::size_t me) {
+  std::vector<int> members;
+  for (std::size_t member = 0; member < ranks.size(); ++member) {
+    if (topology.member(ranks[member]).node == topology.member(ranks.at(me)).node)
+      members.push_back(static_cast<int>(member));
+  }
+  return members;
+}
+
 namespace {
 
 // Is equal on all members.

@@ -27,6 +27,9 @@ struct NodeRoom {
 // Returns the members per core on the node of member `me`.
 double crowding(const Topology& topology, const std::vector<int>& ranks, std::size_t me);
 
+// Returns the members on the node of member `me`, this one included, in the order of their room.
+std::vector<int> node_neighbours(const Topology& topology, const std::vector<int>& ranks, std::size_t me);
+
 // Makes the room of all members. Returns null if they are on several nodes, or can't share memory. All members call
 // it.
 std::unique_ptr<node::Room> room_for(Exchange& exchange, const Topology& topology, const std::vector<int>& ranks,

@@ -2,6 +2,9 @@
 // Checks messages between two members, plans each as a schedule of one message, and starts it.
 #include "collectives/communicator/peer_messages.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_platform.hpp"
 #include "topology/base/text.hpp"
@@ -22,8 +25,66 @@ void PeerMessages::begin(std::span<const PeerMessage> sends, std::span<const Pee
   }
   slot.staging.clear();
   slot.staging.reserve(bytes);  // The reserve keeps the addresses valid.
-  for (const PeerMessage& each : sends) begin_one(each, true, slot);
-  for (const PeerMessage& each : receives) begin_one(each, false, slot);
+  for (std::size_t i = 0; i < sends.size(); ++i) {
+    if (send_attempts_.empty() || !send_attempts_[i].is_done) begin_one(sends[i], true, slot);
+  }
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    if (receive_attempts_.empty() || !receive_attempts_[i].is_done) begin_one(receives[i], false, slot);
+  }
+}
+
+bool PeerMessages::try_now(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, bool waits,
+                           const Origin& origin) {
+  constexpr std::size_t most = 16;  // more are compared with each other too often, a guess
+  send_attempts_.clear();
+  receive_attempts_.clear();
+  const auto is_on_device = [](const PeerMessage& each) { return where_is(each.data).on_device(); };
+  if (std::max(sends.size(), receives.size()) > most || std::ranges::any_of(sends, is_on_device) ||
+      std::ranges::any_of(receives, is_on_device))
+    return false;
+  reserve_packed(sends, receives);
+  for (const PeerMessage& each : sends) {
+    send_attempts_.push_back(attempt_of(each));
+    if (!each.data.contiguous()) pack(each, send_attempts_.back());
+  }
+  for (const PeerMessage& each : receives) receive_attempts_.push_back(attempt_of(each));
+  member_.engine().try_messages(send_attempts_, receive_attempts_, waits, origin);
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    if (receive_attempts_[i].is_done && !receives[i].data.contiguous()) unpack(receives[i], receive_attempts_[i]);
+  }
+  return std::ranges::all_of(send_attempts_, &MessageAttempt::is_done) &&
+         std::ranges::all_of(receive_attempts_, &MessageAttempt::is_done);
+}
+
+// Makes space for all strided data at once, so that addresses stay valid.
+void PeerMessages::reserve_packed(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives) {
+  std::size_t bytes = 0;
+  for (const auto& messages : {sends, receives}) {
+    for (const PeerMessage& each : messages)
+      bytes += !each.data.contiguous() ? each.data.count * each.element_bytes : 0;
+  }
+  packed_.clear();
+  packed_.reserve(bytes);
+}
+
+// Describes a message. The data of a strided one are packed.
+MessageAttempt PeerMessages::attempt_of(const PeerMessage& message) {
+  const std::size_t bytes = message.data.count * message.element_bytes;
+  MessageAttempt attempt{message.peer, tag_of(message), static_cast<std::byte*>(message.data.data), bytes};
+  if (message.data.contiguous()) return attempt;
+  packed_.resize(packed_.size() + bytes);
+  attempt.data = packed_.data() + packed_.size() - bytes;
+  return attempt;
+}
+
+void PeerMessages::pack(const PeerMessage& message, const MessageAttempt& attempt) {
+  const StagingCopy copy{message.data, attempt.data, message.element_bytes, {}};
+  pending_calls_.copy_in({&copy, 1});
+}
+
+void PeerMessages::unpack(const PeerMessage& message, const MessageAttempt& attempt) {
+  const StagingCopy copy{message.data, attempt.data, message.element_bytes, {}};
+  member_.or_refuse([&] { copy_back({&copy, 1}); });
 }
 
 void PeerMessages::begin_one(const PeerMessage& message, bool sends, PendingCall& slot) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <tuple>
+#include <vector>
 
 #include "collectives/communicator/call_request.hpp"
 #include "collectives/communicator/pending_calls.hpp"
@@ -23,17 +24,28 @@ class PeerMessages {
 
   // Throws Error usage for a wrong rank, tag or buffer.
   void check(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, const Origin& origin) const;
-  // Starts checked messages in a slot.
+  // Moves checked messages that can be moved at once. Returns true if those were all. Otherwise begin() must follow. If
+  // `waits` is true, it looks for messages to receive a little longer.
+  bool try_now(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, bool waits,
+               const Origin& origin);
+  // Starts the messages that try_now() has not moved in a slot.
   void begin(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives, PendingCall& slot);
 
  private:
   void check_one(const PeerMessage& message, bool written, const Origin& origin) const;
   void begin_one(const PeerMessage& message, bool sends, PendingCall& slot);
+  void reserve_packed(std::span<const PeerMessage> sends, std::span<const PeerMessage> receives);
+  MessageAttempt attempt_of(const PeerMessage& message);
+  void pack(const PeerMessage& message, const MessageAttempt& attempt);
+  void unpack(const PeerMessage& message, const MessageAttempt& attempt);
   std::uint32_t tag_of(const PeerMessage& message) const;
   std::shared_ptr<const Plan> plan_of(const PeerMessage& message, bool sends);
 
   CommunicatorMember& member_;
   PendingCalls& pending_calls_;
+  std::vector<MessageAttempt> send_attempts_;  // Hold those of the last try_now(), or nothing if it tried none.
+  std::vector<MessageAttempt> receive_attempts_;
+  std::vector<std::byte> packed_;  // Holds the strided data of these.
   std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
       plans_;  // Has the key peer, tag, sends, bytes.
 };

@@ -3,6 +3,7 @@
 #include "collectives/communicator/staging.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "collectives/gpu/packing.hpp"
@@ -26,6 +27,28 @@ void change(const CopyTransform& transform, std::byte* to, const std::byte* from
   if (transform.divisor != 0) divide(transform.type, to, transform.scales ? to : from, count, transform.divisor);
 }
 
+// Copies runs of a few bytes, such as a column of a matrix; `run` is known where it is compiled.
+template <std::size_t run>
+void copy_runs(std::byte* to, std::size_t to_stride, const std::byte* from, std::size_t from_stride,
+               std::size_t blocks) {
+  for (std::size_t block = 0; block < blocks; ++block)
+    std::memcpy(to + block * to_stride, from + block * from_stride, run);
+}
+
+// Returns true if it has copied short runs on the host.
+bool copy_short_runs(const StagingCopy& copy, bool in, std::size_t run) {
+  auto* const data = static_cast<std::byte*>(copy.data.data);
+  const std::size_t stride = copy.data.stride * copy.element_bytes;
+  const auto with = [&](auto copy_all) {
+    in ? copy_all(copy.staged, run, data, stride, copy.data.blocks)
+       : copy_all(data, stride, copy.staged, run, copy.data.blocks);
+    return true;
+  };
+  if (run == 4) return with(copy_runs<4>);
+  if (run == 8) return with(copy_runs<8>);
+  return run == 16 && with(copy_runs<16>);
+}
+
 void copy_one(const StagingCopy& copy, bool in) {
   const std::size_t count = copy.data.count / copy.data.blocks;
   const std::size_t run = count * copy.element_bytes;
@@ -39,6 +62,7 @@ void copy_one(const StagingCopy& copy, bool in) {
     if (in) change(copy.transform, copy.staged, copy.staged, copy.data.count);
     return;
   }
+  if (!copy.transform.changes() && copy_short_runs(copy, in, run)) return;
   for (std::size_t block = 0; block < copy.data.blocks; ++block) {
     std::byte* const there = data + block * stride;
     std::byte* const here = copy.staged + block * run;

@@ -63,6 +63,8 @@ class CallHistory {
     operation.number = ++last_message_;
     operation.call_tag = static_cast<std::uint32_t>(operation.plan().spec.root);
   }
+  // Counts point-to-point messages that needed no operation. Returns the number of the last message.
+  std::uint64_t add_messages(std::uint64_t count) { return last_message_ += count; }
   // Records that a collective call has finished.
   void finish(std::uint64_t number) {
     CallRecord& record = entries_[number % length];

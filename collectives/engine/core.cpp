@@ -112,6 +112,41 @@ std::optional<CallTicket> Core::run(const Call& call) {
   return std::nullopt;
 }
 
+// Now and then this member must hear the others, whose questions it would not answer otherwise.
+void Core::try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives,
+                        node::PollLimits poll_limits) {
+  constexpr unsigned attempts_between_control = 64;  // a guess
+  if (failure_.has_failed() || departed_.has_any() || !runner_.has_posted_all_messages() ||
+      ++attempts_ % attempts_between_control == 0)
+    return;
+  guarded([&] {
+    std::uint64_t done = 0;
+    for (MessageAttempt& send : sends) {  // those behind one that has to wait keep their order
+      send.is_done = transport_.try_send(send.peer, send.call_tag, send.data, send.bytes);
+      if (!send.is_done) break;
+      ++done;
+    }
+    if (!receives.empty()) node::poll(poll_limits, [&] { return try_receives(receives); });
+    for (const MessageAttempt& receive : receives) done += receive.is_done ? 1 : 0;
+    if (done > 0) publisher_.begin_message(history_.add_messages(done));
+  });
+}
+
+// Returns true if all are done. Of messages with one tag from one member, the first comes first.
+bool Core::try_receives(std::span<MessageAttempt> receives) {
+  bool are_done = true;
+  for (std::size_t i = 0; i < receives.size(); ++i) {
+    MessageAttempt& receive = receives[i];
+    if (receive.is_done) continue;
+    const bool is_behind = std::ranges::any_of(receives.first(i), [&](const MessageAttempt& earlier) {
+      return !earlier.is_done && earlier.peer == receive.peer && earlier.call_tag == receive.call_tag;
+    });
+    receive.is_done = !is_behind && transport_.try_receive(receive.peer, receive.call_tag, receive.data, receive.bytes);
+    are_done = are_done && receive.is_done;
+  }
+  return are_done;
+}
+
 // Makes an unfinished repeated call an active one, since it has to wait.
 CallTicket Core::keep(Operation& operation) {
   operation.stall = {};
@@ -136,7 +171,7 @@ inline void Core::number(Operation& operation, const PlanFacts& entry) {
 void Core::begin(Operation& operation, PlanFacts& entry) {
   if (operation.is_message()) {
     history_.begin_message(operation);
-    publisher_.begin_message(operation);
+    publisher_.begin_message(operation.number);
     return;
   }
   number(operation, entry);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "collectives/engine/agreement.hpp"
@@ -23,6 +24,15 @@
 #include "topology/exchange.hpp"
 
 namespace lockstep {
+
+// Describes a point-to-point message that may be moved at once. It does not own the data.
+struct MessageAttempt {
+  int peer = 0;
+  std::uint32_t call_tag = 0;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool is_done = false;
+};
 
 // Runs the calls of one member in one communicator. After the first failure, every further call fails too.
 class Core {
@@ -43,6 +53,9 @@ class Core {
   // Works like start(), for a caller that waits at once. Returns nothing if the call is already finished. A repeated
   // call in the node's memory takes a few hundred instructions if no other call is under way.
   std::optional<CallTicket> run(const Call& call);
+  // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
+  // most these looks. The caller starts the others, in their order.
+  void try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives, node::PollLimits poll_limits);
   // Advances all calls as far as they go without waiting. Receives control messages if `receives_control` is true, or
   // if a call waits for one. Returns false if nothing moved.
   bool progress(bool receives_control);
@@ -78,6 +91,7 @@ class Core {
   void number(Operation& operation, const PlanFacts& entry);
   void agree(Operation& operation);
   bool send_agreements(Operation& operation);
+  bool try_receives(std::span<MessageAttempt> receives);
   bool move(Operation& operation);
   void finish(const Operation& operation);
 
@@ -105,6 +119,8 @@ class Core {
   StallDetector stalls_;
   FailureHandler failure_;
   ControlDispatcher dispatcher_;
+  // Counts calls of try_messages(), of which some receive control messages.
+  unsigned attempts_ = 0;
   // Points to the operation being advanced, so that an error can name it.
   Operation* advancing_ = nullptr;
 };

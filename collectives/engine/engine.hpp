@@ -89,6 +89,14 @@ class Engine {
     wait_inside(*ticket);
   }
 
+  // Moves the messages that can be moved at once, and marks them; see Core::try_messages(). If `waits` is true, it
+  // looks for messages to receive as often as in a call that waits in the node's memory.
+  void try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives, bool waits,
+                    const Origin& origin) {
+    const EngineScope inside(guard_, {EngineAction::starting, Collective::sendrecv, origin}, core_.name());
+    core_.try_messages(sends, receives, waits ? poll_limits_of(platform_) : node::PollLimits{});
+  }
+
   // Returns true if the call is finished, which spends the ticket. Throws the failure if the call failed, which spends
   // the ticket too.
   bool test(const CallTicket& ticket) {

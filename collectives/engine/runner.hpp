@@ -24,6 +24,10 @@ class Runner {
   // Enlists and advances a call in the node's memory that its slot ran before. No other call may be under way.
   void repeat(Operation& operation);
 
+  // Returns true if all point-to-point messages that were started have been posted, so that another one may follow
+  // them.
+  bool has_posted_all_messages() const { return messages_.serving == messages_.next; }
+
   // Returns true if `first` holds the lane or the room that `second` waits for.
   bool is_ahead(const Operation& first, const Operation& second) const;
   // Returns true if the operation has begun, and only waits until earlier calls leave the room.

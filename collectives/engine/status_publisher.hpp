@@ -36,8 +36,8 @@ class StatusPublisher {
     if (status_ != nullptr) status_->begin(operation.number, operation.signature, operation.call.origin, is_same);
   }
   // Publishes that a point-to-point message begins.
-  void begin_message(const Operation& operation) {
-    if (status_ != nullptr) status_->messages.store(operation.number, std::memory_order_relaxed);
+  void begin_message(std::uint64_t number) {
+    if (status_ != nullptr) status_->messages.store(number, std::memory_order_relaxed);
   }
   // Publishes that a collective call is finished, and that all calls up to a number are.
   void finish(const Operation& operation, std::uint64_t finished_up_to) {

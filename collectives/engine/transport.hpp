@@ -61,6 +61,14 @@ class Transport {
   // the lane had a round of as many messages before.
   virtual void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                     std::span<const ReceiveDescriptor> receives) = 0;
+  // Try to send or receive a point-to-point message at once, without a lane. They return false if that is not possible
+  // now; nothing has happened then. No earlier message to or from that peer may be unposted.
+  virtual bool try_send(int /*peer*/, std::uint32_t /*call_tag*/, const void* /*data*/, std::size_t /*bytes*/) {
+    return false;
+  }
+  virtual bool try_receive(int /*peer*/, std::uint32_t /*call_tag*/, void* /*data*/, std::size_t /*bytes*/) {
+    return false;
+  }
   // Returns true if all messages of the lane's round are complete. Throws Error mismatch if one arrived with another
   // length than expected.
   virtual bool done(int lane) = 0;

@@ -29,6 +29,10 @@ class BufferFinder {
   }
   // Returns the address of this member's buffer for the others. `is_readable`: others may read it in this process.
   BufferAddress find(const void* data, std::size_t bytes, bool is_readable);
+  // True if the other members may copy this buffer by its address.
+  bool may_be_read(const void* data, std::size_t bytes) {
+    return one_process_ || (reader_.works() && reader_.could_be_read(data, bytes));
+  }
   // Returns this process's address of another member's buffer; null if only a slot, a GPU or the system's copy reaches
   // it.
   std::byte* reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const;

@@ -11,6 +11,8 @@
 #include <climits>
 #include <utility>
 
+#include "collectives/node/message_memory.hpp"
+
 namespace lockstep::node {
 namespace {
 
@@ -36,7 +38,8 @@ Layout::Layout(int members) {
   lines = sizeof(RoomHeader) + slot_ring * sizeof(StepArrivals) + n * sizeof(RoomMemberHeader);
   pages = round_up(lines + n * line_ring * sizeof(Line), page);
   slots = pages + n * line_ring * page_bytes;
-  bytes = round_up(slots + n * slot_ring * stride, page);
+  messages = round_up(slots + n * slot_ring * stride, page);
+  bytes = round_up(messages + MessageLayout(members).bytes, page);
 }
 
 RoomMemory::RoomMemory(std::shared_ptr<std::byte> memory, int index, int size)

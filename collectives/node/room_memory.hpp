@@ -77,7 +77,8 @@ struct Layout {
   std::size_t lines;   // the headers lie before them
   std::size_t pages;
   std::size_t slots;
-  std::size_t bytes;  // of the whole room
+  std::size_t messages;  // an offset, too; see MessageLayout
+  std::size_t bytes;     // of the whole room
 };
 
 // Knows the places in a room's memory, and which member this one is. It is a value; the memory lives as long as a copy.
@@ -114,6 +115,8 @@ class RoomMemory {
   std::uint64_t* numbers(int member, StepNumber step) const {
     return reinterpret_cast<std::uint64_t*>(slot_at(member, step) + layout_.area);
   }
+  // Returns the memory of messages between members; see MessageMemory.
+  std::byte* messages() const { return memory_.get() + layout_.messages; }
   // All members meet in a step in which one combines, so a ring of four is as good as a longer one.
   StepArrivals& arrivals(StepNumber step) const {
     return reinterpret_cast<StepArrivals*>(memory_.get() + sizeof(RoomHeader))[step % slot_ring];

@@ -31,6 +31,55 @@ TEST(Order, MessagesOfTwoTagsMayComeInAnyOrder) {
   });
 }
 
+// A blocking message takes a short way if it can. It must not overtake those that were begun before it, nor those that
+// are too large for that way.
+TEST(Order, BlockingMessagesDoNotOvertakeOthers) {
+  with_members(2, [](Communicator& world) {
+    const int peer = 1 - world.rank();
+    std::vector<std::vector<int>> sent;
+    std::vector<std::vector<int>> got;
+    for (std::size_t i = 0; i < 60; ++i) {
+      sent.emplace_back(i % 7 == 3 ? 40'000 : 1 + i % 30, static_cast<int>(i) + 1);
+      got.emplace_back(sent.back().size());
+    }
+    const auto is_begun = [](std::size_t i) { return i % 3 == 0 || i % 7 == 3; };
+    std::vector<Request> requests;
+    if (world.rank() == 0) {
+      for (std::size_t i = 0; i < sent.size(); ++i) {
+        if (is_begun(i))
+          requests.push_back(world.send_async(sent[i], peer));
+        else
+          world.send(sent[i], peer);
+      }
+    } else {
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        if (is_begun(i))
+          requests.push_back(world.recv_async(got[i], peer));
+        else
+          world.recv(got[i], peer);
+      }
+    }
+    wait_all(requests);
+    if (world.rank() == 1) {
+      EXPECT_EQ(got, sent);
+    }
+  });
+}
+
+TEST(Order, StridedMessagesAreRepeated) {
+  with_members(2, [](Communicator& world) {
+    const int peer = 1 - world.rank();
+    std::vector<double> matrix(5 * 7);
+    for (int lap = 0; lap < 200; ++lap) {
+      for (std::size_t i = 0; i < 5; ++i) matrix[7 * i + 1] = lap + static_cast<double>(i) + 100 * world.rank();
+      world.sendrecv(StridedBuffer<const double>{&matrix[1], 5, 7}, peer, StridedBuffer<double>{&matrix[6], 5, 7},
+                     peer);
+      for (std::size_t i = 0; i < 5; ++i)
+        ASSERT_EQ(matrix[7 * i + 6], lap + static_cast<double>(i) + 100 * peer) << "lap " << lap;
+    }
+  });
+}
+
 TEST(Order, AMessageIntoRunsThatOverlapIsRefused) {
   with_members(2, [](Communicator& world) {
     std::vector<int> to(10);

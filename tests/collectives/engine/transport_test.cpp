@@ -3,14 +3,20 @@
 // giving up.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <atomic>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
 #include <thread>
 
+#include "collectives/engine/forwarding_transport.hpp"
 #include "collectives/engine/local_transport.hpp"
+#include "collectives/engine/node_transport.hpp"
 #include "collectives/engine/round_rules.hpp"
+#include "collectives/node/make_room.hpp"
 #include "collectives/tcp/tcp_transport.hpp"
 #include "collectives/ucx/ucx_transport.hpp"
 #include "tests/support/lacks.hpp"
@@ -25,7 +31,38 @@ using test::lacks;
 using test::on_threads;
 using test::watched_for_races;
 
-enum class Kind : std::uint8_t { local, ucx, sockets, tcp };
+enum class Kind : std::uint8_t { local, node, parts, processes, ucx, sockets, tcp };
+
+// Owns the room of a transport in the node's memory.
+class RoomTransport final : public ForwardingTransport {
+ public:
+  RoomTransport(std::unique_ptr<Transport> local, std::unique_ptr<node::Room> room, std::vector<int> members)
+      : ForwardingTransport(node_transport(std::move(local), *room, std::move(members))), room_(std::move(room)) {}
+  // Gives up the room first, as an engine does.
+  bool abandon() override { return room_->access().abandon() && to().abandon(); }
+
+ private:
+  std::unique_ptr<node::Room> room_;
+};
+
+// Returns a transport in the node's memory. Members take large messages from each other's memory as threads of one
+// process, or as processes that read each other, or not at all: then such messages come in parts.
+std::unique_ptr<Transport> transport_in_node(Exchange& exchange, Kind kind) {
+  std::vector<int> members(static_cast<std::size_t>(exchange.size()));
+  std::iota(members.begin(), members.end(), 0);
+  auto room = node::make_room(exchange, false);
+  if (kind != Kind::node) {
+    node::ProcessMemoryReader reader(std::vector<pid_t>(members.size(), kind == Kind::parts ? 0 : ::getpid()));
+    if (kind == Kind::parts) reader = {};
+    room = std::make_unique<node::Room>(room->memory().owner(), exchange.rank(), exchange.size(), false,
+                                        std::move(reader));
+    node::Tuning tuning = room->tuning();
+    tuning.process_read_from = kind == Kind::parts ? std::numeric_limits<std::size_t>::max() : 4096;
+    room->set_tuning(tuning);
+    exchange.barrier("all rooms are made");
+  }
+  return std::make_unique<RoomTransport>(local_transport(exchange), std::move(room), std::move(members));
+}
 
 // All members of a program share one UCX, as they do in a process of a cluster.
 Ucx& ucx() {
@@ -55,12 +92,15 @@ class EveryTransport : public testing::TestWithParam<Kind> {
   }
   static std::unique_ptr<Transport> transport_over(Exchange& exchange) {
     if (GetParam() == Kind::local) return local_transport(exchange);
+    if (GetParam() < Kind::ucx) return transport_in_node(exchange, GetParam());
     if (GetParam() == Kind::ucx) return ucx().transport(exchange);
     return tcp(GetParam() == Kind::sockets ? "127.0.0.1" : text("127.0.0.", exchange.rank() + 1)).transport(exchange);
   }
 };
-constexpr std::array names = {"threads", "ucx", "sockets", "tcp"};
-INSTANTIATE_TEST_SUITE_P(Of, EveryTransport, testing::Values(Kind::local, Kind::ucx, Kind::sockets, Kind::tcp),
+constexpr std::array names = {"threads", "node", "parts", "processes", "ucx", "sockets", "tcp"};
+INSTANTIATE_TEST_SUITE_P(Of, EveryTransport,
+                         testing::Values(Kind::local, Kind::node, Kind::parts, Kind::processes, Kind::ucx,
+                                         Kind::sockets, Kind::tcp),
                          [](const auto& each) { return names.at(static_cast<std::size_t>(each.param)); });
 
 // Waits as a member does.
@@ -227,6 +267,86 @@ TEST_P(EveryTransport, MoreMessagesThanTheRingHolds) {
       ASSERT_EQ(got, values);
       got.assign(count, 0);
     }
+  });
+}
+
+// Lengths around those at which a message goes another way; tags are received in another order than they are sent.
+TEST_P(EveryTransport, MessagesOfAllLengthsInBothDirections) {
+  on_threads(3, [](Exchange& exchange) {
+    const auto transport = transport_over(exchange);
+    const std::vector<std::size_t> lengths = {0,      1,      88,     89,      2048,    8191,      8192,
+                                              32'767, 32'768, 32'769, 131'072, 131'073, 1'000'003, 5};
+    const int next = (exchange.rank() + 1) % 3;
+    const int before = (exchange.rank() + 2) % 3;
+    const auto byte_of = [](int sender, std::size_t message, std::size_t place) {
+      return static_cast<std::byte>(static_cast<std::size_t>(sender) * 91 + message * 17 + place * 7 + place / 251);
+    };
+    const int lanes = transport->lanes();
+    for (int lap = 0; lap < 3; ++lap) {
+      std::vector<std::vector<std::byte>> sent;
+      std::vector<std::vector<std::byte>> got;
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        sent.emplace_back(lengths[i]);
+        for (std::size_t place = 0; place < lengths[i]; ++place) sent[i][place] = byte_of(exchange.rank(), i, place);
+        got.emplace_back(lengths[i] + 2, std::byte{255});
+        const SendDescriptor one{next, sent[i].data(), lengths[i]};
+        transport->post({lanes + static_cast<int>(i), static_cast<std::uint32_t>(i % 3), true}, {&one, 1}, {});
+      }
+      for (const std::uint32_t tag : {2U, 0U, 1U}) {
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+          if (i % 3 != tag) continue;
+          const ReceiveDescriptor one{before, got[i].data() + 1, lengths[i]};
+          transport->post({lanes + 100 + static_cast<int>(i), tag, true}, {}, {&one, 1});
+        }
+      }
+      for (std::size_t left = 2 * lengths.size(); left > 0;) {
+        left = 2 * lengths.size();
+        for (std::size_t i = 0; i < lengths.size(); ++i) {
+          if (transport->done(lanes + static_cast<int>(i))) --left;
+          if (transport->done(lanes + 100 + static_cast<int>(i))) --left;
+        }
+        if (left > 0) std::this_thread::yield();
+      }
+      for (std::size_t i = 0; i < lengths.size(); ++i) {
+        ASSERT_TRUE(got[i].front() == std::byte{255} && got[i].back() == std::byte{255}) << lengths[i];
+        for (std::size_t place = 0; place < lengths[i]; ++place)
+          ASSERT_EQ(got[i][place + 1], byte_of(before, i, place)) << "byte " << place << " of " << lengths[i];
+      }
+    }
+  });
+}
+
+// A message that can go at once needs no lane. It does not overtake one that waits.
+TEST(NodeTransport, TriesMessagesInTheirOrder) {
+  on_threads(2, [](Exchange& exchange) {
+    std::vector<int> members = {0, 1};
+    const auto room = node::make_room(exchange, false);
+    const auto transport = node_transport(local_transport(exchange), *room, members);
+    const int lane = transport->lanes();
+    const std::vector<int> small = {1, 2, 3};
+    std::vector<int> large(100'000, 4);
+    std::vector<int> got(3);
+    if (exchange.rank() == 0) {
+      EXPECT_TRUE(transport->try_send(1, 5, small.data(), 12));
+      EXPECT_FALSE(transport->try_send(1, 5, large.data(), 400'000)) << "no ring holds it";
+      std::size_t sent = 0;
+      while (sent < 1000 && transport->try_send(1, 6, small.data(), 12)) ++sent;
+      EXPECT_LT(sent, 1000U) << "a ring is not that long";
+      post(*transport, {lane, 7, true}, {from(1, small)}, {});
+      exchange.barrier("the ring is full");
+      while (!transport->done(lane)) std::this_thread::yield();
+      exchange.barrier("all came");
+      return;
+    }
+    exchange.barrier("the ring is full");
+    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 12)) << "another one is first";
+    EXPECT_TRUE(transport->try_receive(0, 5, got.data(), 12));
+    EXPECT_EQ(got, small);
+    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 8)) << "that length is wrong";
+    post(*transport, {lane, 7, true}, {}, {into(0, got)});  // all with tag 6 come before it
+    while (!transport->done(lane)) std::this_thread::yield();
+    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 12)) << "earlier ones were set aside";
+    exchange.barrier("all came");
   });
 }
 

@@ -187,5 +187,68 @@ TEST(NodeProtocol, ReleaseAndAcquireOrderAllThatTouchesOneSlot) {
   }
 }
 
+// Messages between two members: their lengths, and the rings that they go through.
+struct MessageModel {
+  std::vector<int> lengths;  // in units of a ring of bytes; 0: the message is in its cell
+  int cells = 3;
+  int bytes = 4;
+  int cells_ahead = 0;  // that the sender writes too early
+  int bytes_ahead = 0;
+};
+
+// Finds a message that its sender may write while the receiver reads an earlier one in the same place. The sender has
+// seen the receiver's counts, which the receiver changes after it has read; so a message that is counted was read.
+std::string overwritten(const MessageModel& model) {
+  std::vector<int> begins;
+  std::vector<int> ends;
+  int passed = 0;
+  for (std::size_t i = 0; i < model.lengths.size(); ++i) {
+    const int before_end = model.bytes - passed % model.bytes;
+    begins.push_back(model.lengths[i] <= before_end ? passed : passed + before_end);
+    ends.push_back(begins.back() + model.lengths[i]);
+    if (model.lengths[i] > 0) passed = ends.back();
+    // Counts the earlier messages that must have been read before this one is written.
+    std::size_t read = 0;
+    for (std::size_t earlier = 0; earlier < i; ++earlier) {
+      const bool frees_cell = static_cast<int>(earlier) <= static_cast<int>(i) - model.cells - model.cells_ahead;
+      const bool is_needed = model.lengths[i] > 0 && model.lengths[earlier] > 0 &&
+                             begins[earlier] < ends[i] - model.bytes - model.bytes_ahead;
+      if (frees_cell || is_needed) read = earlier + 1;
+    }
+    for (std::size_t earlier = read; earlier < i; ++earlier) {
+      if (static_cast<int>(i - earlier) % model.cells == 0) return text("the cell of message ", earlier);
+      for (int place = begins[i]; place < ends[i] && model.lengths[earlier] > 0; ++place) {
+        for (int other = begins[earlier]; other < ends[earlier]; ++other) {
+          if (place % model.bytes == other % model.bytes) return text("the bytes of message ", earlier);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+TEST(NodeProtocol, CountsOfTakenMessagesKeepTheirPlaces) {
+  const auto each_model = [](MessageModel model, const auto& visit) {
+    constexpr int messages = 7;
+    int patterns = 1;
+    for (int i = 0; i < messages; ++i) patterns *= 4;
+    for (int pattern = 0; pattern < patterns; ++pattern) {
+      model.lengths.clear();
+      for (int i = 0, rest = pattern; i < messages; ++i, rest /= 4) model.lengths.push_back(rest % 4);
+      visit(model);
+    }
+  };
+  for (const int cells : {2, 3, 8}) {
+    each_model({.lengths = {}, .cells = cells}, [](const MessageModel& model) { ASSERT_EQ(overwritten(model), ""); });
+  }
+  std::string cell;
+  each_model({.lengths = {}, .cells_ahead = 1}, [&](const MessageModel& model) { cell += overwritten(model); });
+  EXPECT_NE(cell.find("the cell of"), std::string::npos);
+  std::string bytes;
+  each_model({.lengths = {}, .cells = 8, .bytes_ahead = 1},
+             [&](const MessageModel& model) { bytes += overwritten(model); });
+  EXPECT_NE(bytes.find("the bytes of"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matches messages of a node, and copies or reads their data.
+#include "collectives/engine/node_messages.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "collectives/engine/round_rules.hpp"
+#include "collectives/kernels/copy.hpp"
+
+namespace lockstep {
+namespace {
+
+// Returns the bytes of a message from which the receiver had better read it where it lies. Threads of a process copy
+// once either way, and a sender of less goes on at once; that number is a guess. Processes have measured theirs.
+std::size_t readable_from(node::Room& room) {
+  constexpr std::size_t threads = 8U << 10U;
+  return room.buffers().is_one_process() ? threads : room.tuning().process_read_from;
+}
+
+}  // namespace
+
+NodeSends::NodeSends(node::Room& room, int to)
+    : room_(room),
+      sender_(node::MessageMemory(room.memory(), room.index(), to)),
+      read_from_(readable_from(room)),
+      eager_(node::MessageMemory(room.memory(), room.index(), to).most_eager()) {}
+
+void NodeSends::send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round) {
+  if (try_copy(key, data, bytes)) return;
+  ++round.sends_left;
+  UnfinishedSend message{key, data, bytes, &round};
+  if (!waiting_.empty() || !begin(message)) waiting_.push_back(message);
+}
+
+// Puts the message or its announcement into the ring. Returns false if there is no space.
+bool NodeSends::begin(UnfinishedSend& message) {
+  if (message.bytes <= eager_ && !is_better_read(message.bytes)) {
+    if (!sender_.copy(message.key, message.data, message.bytes)) return false;
+    --message.round->sends_left;
+    return true;
+  }
+  const bool is_readable = is_better_read(message.bytes) && room_.buffers().may_be_read(message.data, message.bytes);
+  message.acknowledgement = sender_.announce(message.key, message.data, message.bytes, is_readable);
+  if (message.acknowledgement < 0) return false;
+  announced_.push_back(message);
+  return true;
+}
+
+bool NodeSends::advance() {
+  bool moved = false;
+  for (UnfinishedSend& message : announced_) moved |= advance(message);
+  if (moved) std::erase_if(announced_, [](const UnfinishedSend& each) { return each.acknowledgement < 0; });
+  std::size_t begun = 0;
+  while (begun < waiting_.size() && begin(waiting_[begun])) ++begun;
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(begun));
+  return moved || begun > 0;
+}
+
+// Sends fragments if the receiver asks for them. A message that is over has no acknowledgement any more.
+bool NodeSends::advance(UnfinishedSend& message) {
+  const node::Acknowledgement answer = sender_.answer(message.acknowledgement);
+  if (answer == node::Acknowledgement::none) return false;
+  bool moved = false;
+  while (answer == node::Acknowledgement::send && message.sent < message.bytes) {
+    const std::size_t part =
+        sender_.copy_fragment(message.acknowledgement, message.data + message.sent, message.bytes - message.sent);
+    if (part == 0) return moved;
+    message.sent += part;
+    moved = true;
+  }
+  if (answer == node::Acknowledgement::send && !moved) return false;  // waits until the receiver has all
+  if (answer == node::Acknowledgement::send) return true;
+  sender_.end(message.acknowledgement);
+  message.acknowledgement = -1;
+  --message.round->sends_left;
+  return true;
+}
+
+void NodeSends::abandon() {
+  waiting_.clear();
+  announced_.clear();
+}
+
+NodeReceives::NodeReceives(node::Room& room, int from, int from_rank, int own_rank)
+    : room_(room),
+      from_(from),
+      from_rank_(from_rank),
+      own_rank_(own_rank),
+      receiver_(node::MessageMemory(room.memory(), from, room.index())) {}
+
+void NodeReceives::check_length(std::uint64_t sent, std::size_t wanted) const {
+  if (sent == wanted) return;
+  throw round_rules::mismatch(round_rules::length_mismatch(from_rank_, sent, own_rank_, wanted));
+}
+
+void NodeReceives::receive(std::uint64_t key, std::byte* data, std::size_t bytes, RoundMessages& round) {
+  ++round.receives_left;
+  const WantedMessage wanted{key, data, bytes, &round};
+  const auto early = std::ranges::find(early_, key, &EarlyMessage::key);
+  if (early == early_.end()) {
+    wanted_.push_back(wanted);
+    return;
+  }
+  check_length(early->bytes, bytes);
+  EarlyMessage message = std::move(*early);
+  early_.erase(early);
+  if (message.kind == node::MessageKind::announced) return begin(wanted, message.address, message.acknowledgement);
+  copy_bytes(data, message.data.data(), bytes);
+  spare_.push_back(std::move(message.data));
+  --round.receives_left;
+}
+
+bool NodeReceives::advance() {
+  bool moved = false;
+  while (const node::MessageCell* const cell = receiver_.next()) {
+    take(*cell);
+    moved = true;
+    if (is_idle()) break;
+  }
+  for (IncomingMessage& message : incoming_) moved |= message.address != 0 && read(message);
+  if (moved) std::erase_if(incoming_, [](const IncomingMessage& each) { return each.received == each.wanted.bytes; });
+  return moved;
+}
+
+// Takes a message for its receive, or keeps it. The first receive that waits is usually the right one.
+void NodeReceives::take(const node::MessageCell& cell) {
+  if (cell.kind == node::MessageKind::fragment) return take_fragment(cell);
+  const auto wanted = std::ranges::find(wanted_, cell.key, &WantedMessage::key);
+  const bool is_announced = cell.kind == node::MessageKind::announced;
+  if (wanted == wanted_.end()) {
+    EarlyMessage early{cell.key, cell.bytes, cell.kind, cell.place, cell.acknowledgement, {}};
+    if (is_announced) {
+      receiver_.take();
+    } else {
+      if (!spare_.empty()) {
+        early.data = std::move(spare_.back());
+        spare_.pop_back();
+      }
+      early.data.resize(cell.bytes);
+      receiver_.take(cell, early.data.data());
+    }
+    early_.push_back(std::move(early));
+    return;
+  }
+  check_length(cell.bytes, wanted->bytes);
+  const WantedMessage found = *wanted;
+  wanted_.erase(wanted);
+  if (is_announced) {
+    const std::uint64_t address = cell.place;
+    const std::uint32_t acknowledgement = cell.acknowledgement;
+    receiver_.take();
+    return begin(found, address, acknowledgement);
+  }
+  receiver_.take(cell, found.data);
+  --found.round->receives_left;
+}
+
+void NodeReceives::take_fragment(const node::MessageCell& cell) {
+  const auto message = std::ranges::find(incoming_, cell.acknowledgement, &IncomingMessage::acknowledgement);
+  if (message == incoming_.end()) throw Error(Code::internal, "a part of a message that nobody receives");
+  const std::size_t bytes = cell.bytes;
+  receiver_.take(cell, message->wanted.data + message->received);
+  message->received += bytes;
+  if (message->received < message->wanted.bytes) return;
+  receiver_.acknowledge(message->acknowledgement, node::Acknowledgement::done);
+  --message->wanted.round->receives_left;
+  incoming_.erase(message);
+}
+
+void NodeReceives::begin(const WantedMessage& wanted, std::uint64_t address, std::uint32_t acknowledgement) {
+  IncomingMessage message{wanted, address, acknowledgement};
+  if (address == 0) receiver_.acknowledge(acknowledgement, node::Acknowledgement::send);
+  if (address == 0 || !read(message)) incoming_.push_back(message);
+}
+
+// Reads an announced message where it lies. Returns false while a member has given up, until this one hears of it.
+bool NodeReceives::read(IncomingMessage& message) {
+  constexpr std::size_t at_once = 1U << 20U;  // bytes between two looks if a member has given up, a guess
+  const WantedMessage& wanted = message.wanted;
+  if (!room_.access().begin_peer_access()) return false;
+  while (message.received < wanted.bytes && !room_.access().was_given_up()) {
+    const std::size_t bytes = std::min(at_once, wanted.bytes - message.received);
+    const std::uint64_t from = message.address + message.received;
+    std::byte* const to = wanted.data + message.received;
+    try {
+      if (room_.buffers().is_one_process() || from_ == room_.index())
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
+        copy_bytes(to, reinterpret_cast<const std::byte*>(from), bytes);
+      else
+        room_.buffers().reader().read(from_, to, from, bytes);
+    } catch (...) {
+      room_.access().end_peer_access();
+      throw;
+    }
+    message.received += bytes;
+  }
+  room_.access().end_peer_access();
+  if (message.received < wanted.bytes) return false;
+  receiver_.acknowledge(message.acknowledgement, node::Acknowledgement::done);
+  --wanted.round->receives_left;
+  return true;
+}
+
+void NodeReceives::abandon() {
+  wanted_.clear();
+  early_.clear();
+  incoming_.clear();
+}
+
+}  // namespace lockstep
