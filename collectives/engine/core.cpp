@@ -41,7 +41,8 @@ CallTicket Core::start(const Call& call) {
   operation.agreements_missing = operation.agreements_held = 0;
   operation.state = OperationState::in_flight;
   guarded([&] {
-    dispatcher_.receive();
+    constexpr unsigned messages_between_control = 16;  // a guess; a look costs as much as a small message
+    if (!operation.is_message() || ++begun_messages_ % messages_between_control == 0) dispatcher_.receive();
     if (failure_.has_failed()) return;
     operations_.activate(operation);
     begin(operation, entry);
@@ -126,25 +127,36 @@ void Core::try_messages(std::span<MessageAttempt> sends, std::span<MessageAttemp
       if (!send.is_done) break;
       ++done;
     }
+    // A message that must wait is posted before this member waits for others.
+    if (done < sends.size()) poll_limits = {};
     if (!receives.empty()) node::poll(poll_limits, [&] { return try_receives(receives); });
     for (const MessageAttempt& receive : receives) done += receive.is_done ? 1 : 0;
     if (done > 0) publisher_.begin_message(history_.add_messages(done));
   });
 }
 
-// Returns true if all are done. Of messages with one tag from one member, the first comes first.
+// Returns true if more looks are useless. Of messages with one tag from one member, the first comes first. The next
+// message from a member may be that of a later attempt.
 bool Core::try_receives(std::span<MessageAttempt> receives) {
-  bool are_done = true;
-  for (std::size_t i = 0; i < receives.size(); ++i) {
-    MessageAttempt& receive = receives[i];
-    if (receive.is_done) continue;
-    const bool is_behind = std::ranges::any_of(receives.first(i), [&](const MessageAttempt& earlier) {
-      return !earlier.is_done && earlier.peer == receive.peer && earlier.call_tag == receive.call_tag;
-    });
-    receive.is_done = !is_behind && transport_.try_receive(receive.peer, receive.call_tag, receive.data, receive.bytes);
-    are_done = are_done && receive.is_done;
+  for (;;) {
+    bool moved = false;
+    bool is_stuck = false;
+    bool waits = false;
+    for (std::size_t i = 0; i < receives.size(); ++i) {
+      MessageAttempt& receive = receives[i];
+      if (receive.is_done) continue;
+      const bool is_behind = std::ranges::any_of(receives.first(i), [&](const MessageAttempt& earlier) {
+        return !earlier.is_done && earlier.peer == receive.peer && earlier.call_tag == receive.call_tag;
+      });
+      if (is_behind) continue;
+      const TryResult result = transport_.try_receive(receive.peer, receive.call_tag, receive.data, receive.bytes);
+      receive.is_done = result == TryResult::done;
+      moved = moved || receive.is_done;
+      is_stuck = is_stuck || result == TryResult::needs_lane;
+      waits = waits || result == TryResult::nothing_came;
+    }
+    if (!moved || !is_stuck) return is_stuck || !waits;
   }
-  return are_done;
 }
 
 // Makes an unfinished repeated call an active one, since it has to wait.

@@ -119,8 +119,9 @@ class Core {
   StallDetector stalls_;
   FailureHandler failure_;
   ControlDispatcher dispatcher_;
-  // Counts calls of try_messages(), of which some receive control messages.
+  // Count calls of try_messages(), and messages begun. Some of them receive control messages.
   unsigned attempts_ = 0;
+  unsigned begun_messages_ = 0;
   // Points to the operation being advanced, so that an error can name it.
   Operation* advancing_ = nullptr;
 };

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "collectives/engine/transport.hpp"
 #include "collectives/node/message_ring.hpp"
 #include "collectives/node/room.hpp"
 
@@ -65,14 +66,15 @@ class NodeReceives {
 
   // Receives a message into `data`, now or later.
   void receive(std::uint64_t key, std::byte* data, std::size_t bytes, RoundMessages& round);
-  // Receives a message if it is the next one in the ring. Returns false if it is not, or another length came.
-  bool try_take(std::uint64_t key, std::byte* data, std::size_t bytes) {
-    if (!wanted_.empty() || !early_.empty()) return false;
+  // Receives a message if it is the next one in the ring.
+  TryResult try_take(std::uint64_t key, std::byte* data, std::size_t bytes) {
+    if (!wanted_.empty() || !early_.empty()) return TryResult::needs_lane;
     const node::MessageCell* const cell = receiver_.next();
-    if (cell == nullptr || cell->key != key || cell->bytes != bytes || cell->kind > node::MessageKind::in_bytes)
-      return false;
+    if (cell == nullptr) return TryResult::nothing_came;
+    if (cell->key != key || cell->bytes != bytes || cell->kind > node::MessageKind::in_bytes)
+      return TryResult::needs_lane;
     receiver_.take(*cell, data);
-    return true;
+    return TryResult::done;
   }
   // Takes the messages that have come. Throws Error mismatch if one has another length than its receive.
   bool advance();

@@ -30,7 +30,7 @@ class NodeTransport final : public ForwardingTransport {
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
   bool try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes) override;
-  bool try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) override;
+  TryResult try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) override;
   bool abandon() override;
   void sleep(std::int64_t nanoseconds) override;
 
@@ -138,10 +138,10 @@ bool NodeTransport::try_send(int peer, std::uint32_t call_tag, const void* data,
   return true;
 }
 
-bool NodeTransport::try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) {
+TryResult NodeTransport::try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) {
   NodeLink* const from = link(peer);
-  return from != nullptr && !is_abandoned_ &&
-         from->receives.try_take(key_of(message_lane, call_tag), static_cast<std::byte*>(data), bytes);
+  if (from == nullptr || is_abandoned_) return TryResult::needs_lane;
+  return from->receives.try_take(key_of(message_lane, call_tag), static_cast<std::byte*>(data), bytes);
 }
 
 // The engine has given up the room before, so that no other member reads this one's memory any more.

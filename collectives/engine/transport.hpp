@@ -39,6 +39,10 @@ struct RoundTag {
   bool is_message = false;
 };
 
+// Tells how an attempt to receive a message ended: it is done, or nothing has come from that member, or the message
+// must be posted.
+enum class TryResult : std::uint8_t { done, nothing_came, needs_lane };
+
 // Carries the messages of one member of a communicator. One thread uses it at a time, except as can_sleep_beside()
 // allows.
 class Transport {
@@ -61,13 +65,13 @@ class Transport {
   // the lane had a round of as many messages before.
   virtual void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                     std::span<const ReceiveDescriptor> receives) = 0;
-  // Try to send or receive a point-to-point message at once, without a lane. They return false if that is not possible
-  // now; nothing has happened then. No earlier message to or from that peer may be unposted.
+  // Try to send or receive a point-to-point message at once, without a lane. If it is not done, nothing has happened.
+  // No earlier message to or from that peer may be unposted.
   virtual bool try_send(int /*peer*/, std::uint32_t /*call_tag*/, const void* /*data*/, std::size_t /*bytes*/) {
     return false;
   }
-  virtual bool try_receive(int /*peer*/, std::uint32_t /*call_tag*/, void* /*data*/, std::size_t /*bytes*/) {
-    return false;
+  virtual TryResult try_receive(int /*peer*/, std::uint32_t /*call_tag*/, void* /*data*/, std::size_t /*bytes*/) {
+    return TryResult::needs_lane;
   }
   // Returns true if all messages of the lane's round are complete. Throws Error mismatch if one arrived with another
   // length than expected.

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -57,7 +56,7 @@ std::unique_ptr<Transport> transport_in_node(Exchange& exchange, Kind kind) {
     room = std::make_unique<node::Room>(room->memory().owner(), exchange.rank(), exchange.size(), false,
                                         std::move(reader));
     node::Tuning tuning = room->tuning();
-    tuning.process_read_from = kind == Kind::parts ? std::numeric_limits<std::size_t>::max() : 4096;
+    tuning.process_read_from = 4096;
     room->set_tuning(tuning);
     exchange.barrier("all rooms are made");
   }
@@ -339,13 +338,14 @@ TEST(NodeTransport, TriesMessagesInTheirOrder) {
       return;
     }
     exchange.barrier("the ring is full");
-    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 12)) << "another one is first";
-    EXPECT_TRUE(transport->try_receive(0, 5, got.data(), 12));
+    EXPECT_EQ(transport->try_receive(0, 6, got.data(), 12), TryResult::needs_lane) << "another one is first";
+    EXPECT_EQ(transport->try_receive(0, 5, got.data(), 12), TryResult::done);
     EXPECT_EQ(got, small);
-    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 8)) << "that length is wrong";
+    EXPECT_EQ(transport->try_receive(0, 6, got.data(), 8), TryResult::needs_lane) << "that length is wrong";
     post(*transport, {lane, 7, true}, {}, {into(0, got)});  // all with tag 6 come before it
     while (!transport->done(lane)) std::this_thread::yield();
-    EXPECT_FALSE(transport->try_receive(0, 6, got.data(), 12)) << "earlier ones were set aside";
+    EXPECT_EQ(transport->try_receive(0, 6, got.data(), 12), TryResult::needs_lane) << "earlier ones were set aside";
+    EXPECT_EQ(transport->try_receive(1, 6, got.data(), 12), TryResult::nothing_came);
     exchange.barrier("all came");
   });
 }
