@@ -124,6 +124,8 @@ struct Operation {
   node::NodeCollective node_collective = {};
   // Gives the operation's first turn in the room.
   std::uint64_t first_room_turn = 0;
+  // Gives the turn in the room from which the call may not be repeated, but begins again: thresholds may have changed.
+  std::uint64_t tuned_until = 0;
   // Points to the part that is in the room; null if none is.
   const OperationPart* part_in_room = nullptr;
   // Holds the call that the part makes in the room.

@@ -59,6 +59,7 @@ Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& p
     : transport_(transport),
       room_(room),
       poll_limits_(poll_limits),
+      trial_(room),
       queues_(static_cast<std::size_t>(transport.lanes())) {}
 
 // Gives the operation its turns: in the node's memory, or in a lane for each part. Turns are given in the order of
@@ -143,23 +144,38 @@ bool Runner::advance_in_node(Operation& operation) {
   if (!operation.is_begun) {
     begin(operation);
     in_room_ = &operation;
-    operation.node_collective.begin(*room_, room_->tuning(), operation.call, operation.input, operation.call_tag,
-                                    operation.address_queries);
+    begin_in_node(operation);
     moved = true;
   }
   moved |= operation.node_collective.advance({poll_limits_.spins, 0});
   if (!operation.node_collective.is_done()) return moved;
+  if (trial_.is_timing()) trial_.end_call();
   in_room_ = nullptr;
   ++in_node_.serving;
   complete(operation);
   return true;
 }
 
+// Begins a call in the room by the thresholds of its turn. A call that asked the trial begins again next time.
+void Runner::begin_in_node(Operation& operation) {
+  const std::uint64_t turn = operation.first_room_turn;
+  operation.tuned_until = turn < trial_.next_turn() ? trial_.next_turn() : 0;
+  operation.node_collective.begin(*room_, trial_.tuning_for(turn, operation.plan().spec), operation.call,
+                                  operation.input, operation.call_tag, operation.address_queries);
+}
+
 void Runner::repeat(Operation& operation) {
   operation.first_room_turn = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
-  operation.node_collective.repeat(operation.input, operation.call_tag, room_->buffers().queries(), poll_limits_);
+  if (operation.first_room_turn < operation.tuned_until) {
+    operation.node_collective.repeat(operation.input, operation.call_tag, room_->buffers().queries(), poll_limits_);
+  } else {
+    operation.address_queries = room_->buffers().queries();
+    begin_in_node(operation);
+    operation.node_collective.advance(poll_limits_);
+    if (operation.node_collective.is_done() && trial_.is_timing()) trial_.end_call();
+  }
   if (!operation.node_collective.is_done()) return;
   ++in_node_.serving;
   complete(operation);

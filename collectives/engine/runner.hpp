@@ -6,6 +6,7 @@
 #pragma once
 
 #include "collectives/engine/operation.hpp"
+#include "collectives/node/tuning_trial.hpp"
 #include "topology/base/index_set.hpp"
 
 namespace lockstep {
@@ -57,6 +58,7 @@ class Runner {
   }
   static void allocate_workspaces(Operation& operation);
   bool advance_in_node(Operation& operation);
+  void begin_in_node(Operation& operation);
   bool has_uploaded(Operation& operation);
   bool abandon_device_copies() noexcept;
   bool acquire_lane(Operation& operation, OperationPart& part);
@@ -74,6 +76,7 @@ class Runner {
   node::Room* room_;
   const node::PollLimits& poll_limits_;
   LaneQueue in_node_;
+  node::TuningTrial trial_;
   // Points to the operation in the room; null if none.
   Operation* in_room_ = nullptr;
   gpu::CopyStreams copy_streams_;

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "collectives/node/process_memory_reader.hpp"
+#include "collectives/node/tuning_record.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/shared_memory.hpp"
 #include "topology/base/text.hpp"
@@ -28,23 +30,27 @@ SegmentOffer offer(std::size_t bytes) {
   }
 }
 
-// Keeps the thresholds that this process uses, once it has measured or read enough.
+// Keeps what this process uses, once it has measured or read enough.
 struct TuningCache {
   std::mutex mutex;
-  std::map<std::string, Tuning> by_key;
+  std::map<std::string, TuningOffer> by_key;
 };
 TuningCache& tuning_cache() {
   static TuningCache* const one = new TuningCache;  // communicators may be made while exit() destroys statics
   return *one;
 }
 
-std::vector<Tuning> find_tunings(const std::string& key) {
+std::optional<TuningOffer> find_offer(const std::string& key) {
   const std::lock_guard lock(tuning_cache().mutex);
-  if (const auto found = tuning_cache().by_key.find(key); found != tuning_cache().by_key.end())
-    return std::vector<Tuning>(measurements_needed, found->second);
-  std::vector<Tuning> read = read_tunings(key);
-  if (read.size() >= measurements_needed) tuning_cache().by_key[key] = median_of(read);
-  return read;
+  const auto found = tuning_cache().by_key.find(key);
+  return found == tuning_cache().by_key.end() ? std::nullopt : std::optional(found->second);
+}
+
+// Keeps the offer for later rooms of this process, which do not measure.
+void keep_offer(const std::string& key, TuningOffer offer) {
+  offer.measures = false;
+  const std::lock_guard lock(tuning_cache().mutex);
+  tuning_cache().by_key[key] = offer;
 }
 
 std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
@@ -52,28 +58,40 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
 }
 
-// Agrees on thresholds: the first member's count for all. If it has too few measurements, all measure together.
+// Agrees on thresholds: the first member's count for all. If it has too few measurements, all measure together, and
+// judge alike whether that counts.
 void tune(Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more members would take too long for the gain
   const int members = room.size();
+  const bool first = exchange.rank() == 0;
   const double timeout = std::chrono::duration<double>(exchange.wait_limits().limit).count();
   const WaitLimit waiting{timeout > 0 ? timeout : 1e9, [&exchange] { return exchange.known_loss(); }};
-  const bool counts = !crowded && members > 1 && members <= few;
-  const double apart = counts ? step_nanoseconds(room, waiting) : 0;
+  const bool has_distance = !crowded && members > 1 && members <= few;
+  const double apart = has_distance ? step_nanoseconds(room, waiting) : 0;
   const std::string key = tuning_key(members, room.buffers().is_one_process(), crowded, apart);
-  std::vector<Tuning> told;
-  if (exchange.rank() == 0) {
-    told = find_tunings(key);
-    if (told.empty() && members > few) told.assign(measurements_needed, guessed_tuning(members));
+  TuningRecord record;
+  TuningOffer offer;
+  if (first) {
+    const std::optional<TuningOffer> known = find_offer(key);
+    if (!known) record = read_record(key);
+    offer = known ? *known : record.offer(members);
+    if (members > few && !known) offer.measures = false;
   }
-  told = broadcast_tunings(room, std::move(told), waiting);
-  if (told.size() >= measurements_needed) return room.set_tuning(median_of(told));
-  told.push_back(measured_tuning(room, crowded, waiting));
-  room.set_tuning(median_of(told));
-  if (exchange.rank() != 0) return;
-  store_tunings(told, key);
-  const std::lock_guard lock(tuning_cache().mutex);
-  tuning_cache().by_key[key] = room.tuning();
+  offer = broadcast_offer(room, offer, waiting);
+  if (offer.measures) {
+    const TuningMeasurement measured = measured_tuning(room, crowded, waiting);
+    if (first) {
+      const Doubt doubt = judge(measured.conditions);
+      exchange.log().info(text("thresholds of the node's memory were measured: ", to_text(measured.conditions),
+                               doubt == Doubt::none ? "" : text("; not believed ", reason_of(doubt))));
+      record.add(measured, doubt);
+      store_record(record, key);
+      offer = record.offer(members);
+    }
+    offer = broadcast_offer(room, offer, waiting);
+  }
+  if (first) keep_offer(key, offer);
+  room.thresholds().set(offer.tuning, offer.confidence, first ? key : std::string());
 }
 
 // Is the first message of a member: its process, regardless of its number in any namespace, and the first member's

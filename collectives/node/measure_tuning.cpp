@@ -2,6 +2,7 @@
 // Measures the thresholds. The members run all_reduces of their own in the room, and use the slowest member's time each
 // time, so that all decide alike.
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -9,11 +10,13 @@
 #include <cmath>
 #include <functional>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "collectives/node/node_collective.hpp"
 #include "collectives/node/tuning.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/load_reading.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::node {
@@ -84,6 +87,13 @@ class TuningProbe {
     plan.spec.collective = Collective::broadcast;
     run(call_of(plan, data, data), best_guess());
   }
+  // Returns how far the rounds of one way lay apart, over all that was measured; see MeasurementConditions.
+  double spread() const {
+    if (spreads_.empty()) return 1;
+    std::vector<double> sorted = spreads_;
+    std::ranges::nth_element(sorted, sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2));
+    return sorted[sorted.size() / 2];
+  }
   // True if all the time is spent; all members agree.
   bool is_over() const { return spent_ > budget; }
 
@@ -94,6 +104,7 @@ class TuningProbe {
     const int rounds = crowded_ ? 4 : 7;
     const std::size_t calls = std::clamp<std::size_t>(in_a_row_ / bytes, 1, 16);
     std::vector<double> best(tunings.size(), 1e9);
+    std::vector<std::vector<double>> all(tunings.size());
     for (int round = 0; round < rounds; ++round) {
       for (std::size_t which = 0; which < tunings.size(); ++which) {
         run(call, tunings[which]);  // the last tuning's data in the caches must not count for this one
@@ -101,6 +112,7 @@ class TuningProbe {
         const auto begin = Clock::now();
         for (std::size_t i = 0; i < calls; ++i) run(call, tunings[which]);
         const std::chrono::duration<double, std::micro> taken = Clock::now() - begin;
+        all[which].push_back(taken.count());
         if (taken.count() / static_cast<double>(calls) >= best[which]) continue;
         best[which] = taken.count() / static_cast<double>(calls);
         if (which == 0) write_cost_ = room_.write_strategy().mean();
@@ -110,7 +122,14 @@ class TuningProbe {
       if (is_over()) break;
     }
     for (double& each : best) each = slowest(each);
+    for (std::vector<double>& each : all) note_spread(each);
     return best;
+  }
+
+  void note_spread(std::vector<double>& rounds) {
+    if (rounds.size() < 3) return;
+    std::ranges::sort(rounds);
+    spreads_.push_back(rounds[rounds.size() / 2] / rounds.front());
   }
 
   static constexpr double budget = 0.9;  // seconds, so that a start stays below one
@@ -163,6 +182,7 @@ class TuningProbe {
   Clock::time_point begin_ = Clock::now();
   double spent_ = 0;
   double write_cost_ = 0;
+  std::vector<double> spreads_;
   NodeCollective work_;
 };
 
@@ -198,6 +218,27 @@ class TuningSearch {
         best_.slow_write_from = best_.spread_from = never;
   }
 
+  // Finds all thresholds, and returns them with the load meanwhile.
+  TuningMeasurement measured() {
+    const LoadReading reading;
+    TuningMeasurement measurement{.tuning = all(), .conditions = {}};
+    measurement.conditions = {.load = worst(reading.over()),
+                              .spread = probe_.slowest(probe_.spread()),
+                              .members = room_.size(),
+                              .processors = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN))),
+                              .crowded = crowded_};
+    return measurement;
+  }
+
+ private:
+  // Returns the worst load of all members; an unknown figure is the least.
+  Load worst(const Load& mine) {
+    return {.stolen = probe_.slowest(mine.stolen),
+            .off_core = probe_.slowest(mine.off_core),
+            .switches = probe_.slowest(mine.switches),
+            .queue = probe_.slowest(mine.queue)};
+  }
+
   // Returns all thresholds. Those that there was no time for stay as guessed.
   Tuning all() {
     // Members that share cores have less time, so the most important thresholds come first there.
@@ -228,7 +269,6 @@ class TuningSearch {
     return found_;
   }
 
- private:
   Tuning with(std::size_t Tuning::*field, std::size_t value) const {
     Tuning changed = best_;
     changed.*field = value;
@@ -369,19 +409,14 @@ double step_nanoseconds(Room& room, const WaitLimit& waiting) {
   return TuningProbe(room, false, waiting, sizeof(float)).step();
 }
 
-std::vector<Tuning> broadcast_tunings(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting) {
-  struct SharedTunings {
-    std::size_t number;
-    std::array<Tuning, measurements_needed> all;
-  } told{std::min(tunings.size(), measurements_needed), {}};
-  std::copy_n(tunings.begin(), told.number, told.all.begin());
-  TuningProbe(room, false, waiting, sizeof told).tell(&told, sizeof told);
-  tunings.assign(told.all.begin(), told.all.begin() + static_cast<std::ptrdiff_t>(told.number));
-  return tunings;
+TuningOffer broadcast_offer(Room& room, TuningOffer offer, const WaitLimit& waiting) {
+  static_assert(std::is_trivially_copyable_v<TuningOffer>);
+  TuningProbe(room, false, waiting, sizeof offer).tell(&offer, sizeof offer);
+  return offer;
 }
 
-Tuning measured_tuning(Room& room, bool crowded, const WaitLimit& waiting) {
-  return TuningSearch(room, crowded, waiting).all();
+TuningMeasurement measured_tuning(Room& room, bool crowded, const WaitLimit& waiting) {
+  return TuningSearch(room, crowded, waiting).measured();
 }
 
 }  // namespace lockstep::node

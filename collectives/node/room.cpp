@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "collectives/node/tuning_record.hpp"
+
 namespace lockstep::node {
 
 void StepRing::begin_at(StepNumber step) {
@@ -30,6 +32,12 @@ bool StepRing::have_all_reached(StepNumber step) {
 void RoomSleeper::sleep(std::int64_t nanoseconds) {
   constexpr std::int64_t soon = 50'000;
   header_.sleep(std::exchange(is_next_sleep_short_, false) ? std::min(nanoseconds, soon) : nanoseconds);
+}
+
+void RoomThresholds::give_up(const TuningField& field, std::size_t value) {
+  tuning_.*field.value = value;
+  ++confidence_.given_up;
+  if (!key_.empty()) note_given_up(key_, field, value);
 }
 
 }  // namespace lockstep::node

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "collectives/node/access_gate.hpp"
@@ -153,6 +154,27 @@ class RoomSleeper {
   bool is_next_sleep_short_ = false;
 };
 
+// Holds the thresholds of a room. All members have the same, and change them in the same turn.
+class RoomThresholds {
+ public:
+  explicit RoomThresholds(const Tuning& tuning) : tuning_(tuning) {}
+  const Tuning& tuning() const { return tuning_; }
+  const TuningConfidence& confidence() const { return confidence_; }
+  // `key`: of the stored measurements on the member that keeps them; else empty.
+  void set(const Tuning& tuning, const TuningConfidence& confidence = {}, std::string key = {}) {
+    tuning_ = tuning;
+    confidence_ = confidence;
+    key_ = std::move(key);
+  }
+  // Replaces a threshold because a running program was faster with this value.
+  void give_up(const TuningField& field, std::size_t value);
+
+ private:
+  Tuning tuning_;
+  TuningConfidence confidence_ = {};
+  std::string key_ = {};
+};
+
 // Is one member's view of the room, as parts with one task each. It owns neither the shared memory nor other members'
 // buffers. One thread at a time may use it; the members' threads and processes meet only in the shared memory.
 class Room {
@@ -164,7 +186,7 @@ class Room {
         buffers_(index, size, one_process, std::move(reader)),
         gpus_(memory_, buffers_.reader()),
         access_(memory_, buffers_.reader(), gpus_),
-        tuning_(guessed_tuning(size)) {}
+        thresholds_(guessed_tuning(size)) {}
   ~Room() = default;
   Room(const Room&) = delete;
   Room& operator=(const Room&) = delete;
@@ -179,8 +201,8 @@ class Room {
   MemberGpus& gpus() { return gpus_; }
   AccessGate& access() { return access_; }
   SlotStreams& streams() { return streams_; }
-  const Tuning& tuning() const { return tuning_; }
-  void set_tuning(const Tuning& tuning) { tuning_ = tuning; }
+  const Tuning& tuning() const { return thresholds_.tuning(); }
+  RoomThresholds& thresholds() { return thresholds_; }
   WriteStrategy& write_strategy() { return write_strategy_; }
   // Returns the number of bytes that this member has copied, without data that fit into a line.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
@@ -195,7 +217,7 @@ class Room {
   MemberGpus gpus_;
   AccessGate access_;
   SlotStreams streams_{memory_};
-  Tuning tuning_;
+  RoomThresholds thresholds_;
   WriteStrategy write_strategy_;
   std::uint64_t copied_bytes_ = 0;
 };

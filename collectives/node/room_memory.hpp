@@ -65,6 +65,7 @@ struct alignas(line_size) RoomMemberHeader {
   std::atomic<std::uint32_t> busy;             // 1: it reaches into the memory of others
   std::atomic<std::uint32_t> waits_queued_to;  // the last step whose events it has queued waits for
   std::atomic<std::uint32_t> has_left;         // 1: it has left, and waits for nothing any more
+  std::atomic<std::uint64_t> trial_votes[2];  // of the last trials with an even and an odd number; see tuning_trial.hpp
 };
 
 // Holds the division of a room's memory for some number of members. All values are in bytes; those that begin with

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds the thresholds of a node's work that are fitted to the machine. The members measure them together when they
-// first meet, in less than a second, in each of the first few jobs. A file keeps the measurements, and the median
-// counts, so that one disturbed job does not decide for ever. No threshold changes a bit of any result.
+// first meet, in less than a second, in each of the first few jobs. A file keeps the measurements that counted
+// (tuning_record.hpp), and the median is used. No threshold changes a bit of any result.
 //
-// A room owns a copy, which is equal on all members. The file in ~/.cache/lockstep outlives the job.
+// A room owns a copy, which is equal on all members.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
+
+#include "collectives/node/measurement_judge.hpp"
 
 namespace lockstep::node {
 
@@ -49,38 +50,56 @@ struct WaitLimit {
 // Returns a guess from the size of the last cache, for members that do not measure.
 Tuning guessed_tuning(int members);
 
-// Measures the thresholds together with all other members of the room. All call it, and none is in any other call.
-// `crowded`: members share cores. A threshold that there is no time for is guessed. Throws Error stall if a member does
-// not come within the limit, and peer_failed if one is gone.
-Tuning measured_tuning(Room& room, bool crowded, const WaitLimit& waiting);
+// Tells how sure the thresholds of a room are.
+struct TuningConfidence {
+  std::uint32_t counted = 0;   // jobs whose measurement is in use; 0: the defaults are
+  std::uint32_t refused = 0;   // jobs whose measurement was not believed
+  std::uint32_t given_up = 0;  // thresholds that running programs have replaced
+  Doubt last_doubt = Doubt::none;
+  bool is_full = false;  // no further job measures
+  double spread = 1;     // of the measurements that counted, their median; see MeasurementConditions
+  bool operator==(const TuningConfidence&) const = default;
+};
+// Returns one line for people, such as "measured in 3 jobs of 5 (times within 4 %), 1 more not believed: ...".
+std::string to_text(const TuningConfidence& confidence);
+
+// Is what the first member tells the others: the thresholds, and whether all measure now.
+struct TuningOffer {
+  Tuning tuning;
+  TuningConfidence confidence;
+  bool measures = false;
+};
+
+// Holds the result of one measurement.
+struct TuningMeasurement {
+  Tuning tuning;
+  MeasurementConditions conditions;
+};
+
+// Measures the thresholds together with all other members of the room. All call it, and none is in any other call. All
+// get the same result. `crowded`: members share cores. A threshold that there is no time for is guessed. Throws Error
+// stall if a member does not come within the limit, and peer_failed if one is gone.
+TuningMeasurement measured_tuning(Room& room, bool crowded, const WaitLimit& waiting);
 
 // Returns the time in nanoseconds of a step in which each member needs all others; it tells the distance of their
 // cores. All members call it. Throws as measured_tuning() does.
 double step_nanoseconds(Room& room, const WaitLimit& waiting);
-// Returns the first member's tunings, at most `measurements_needed`, on all members. All members call it. Throws as
-// above.
-std::vector<Tuning> broadcast_tunings(Room& room, std::vector<Tuning> tunings, const WaitLimit& waiting);
+// Returns the first member's offer on all members. All members call it. Throws as above.
+TuningOffer broadcast_offer(Room& room, TuningOffer offer, const WaitLimit& waiting);
 
+// Is a threshold with its name in the cache file and its least valid value.
+struct TuningField {
+  std::string_view name;
+  std::size_t Tuning::*value;
+  std::int64_t least = 64;
+};
+// Returns all thresholds.
+std::span<const TuningField> tuning_fields();
+
+// Returns the part of the keys that tells the machine and the build.
+std::string machine_key();
 // Returns the key of stored measurements: this machine, this build, the number of members and the distance of their
 // cores. `nanoseconds` 0: the distance is not known.
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds);
-// Returns the path of the file that keeps them; empty if there is no folder for it.
-std::string tuning_file(std::string_view key);
-
-// Counts the measurements after which members measure no more; a guess.
-inline constexpr std::size_t measurements_needed = 5;
-// Returns the median of each field. `measured` must not be empty.
-Tuning median_of(std::span<const Tuning> measured);
-
-// Writes and reads the file's text: lines such as "two_phase_from 16384 65536 16384", with a value for every
-// measurement. Text after # is for people. parse_tunings() returns nothing if a line is missing or wrong, or the key
-// differs; an empty key fits all.
-std::string to_text(std::span<const Tuning> measured, std::string_view key);
-std::vector<Tuning> parse_tunings(std::string_view text, std::string_view key = {});
-
-// Returns the stored measurements for this key; empty if there are none.
-std::vector<Tuning> read_tunings(std::string_view key);
-// Stores the measurements. If that fails, later jobs measure again.
-void store_tunings(std::span<const Tuning> measured, std::string_view key) noexcept;
 
 }  // namespace lockstep::node

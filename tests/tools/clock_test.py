@@ -19,7 +19,7 @@ TIMEOUT, PEER_DIED = 4, 5
 YEAR_S = 31556952
 
 # Who may know the time of day: how old a file is (tuning), and dates for people (event files have them too).
-DATES = {"collectives/node/tuning.cpp", "runtime/train/event_file.cpp", "tools/lockstep/describe_run.cpp", "tools/lockstep/doctor_facts.cpp"}
+DATES = {"collectives/node/tuning_record.cpp", "runtime/train/event_file.cpp", "tools/lockstep/describe_run.cpp", "tools/lockstep/doctor_facts.cpp"}
 TIME_OF_DAY = re.compile(r"system_clock|high_resolution_clock|utc_clock|gettimeofday|CLOCK_REALTIME|\btime\((nullptr|NULL|0|&\w+)\)|timedwait|last_write_time")
 
 

@@ -162,6 +162,12 @@ const std::vector<Case> cases = {
      spoil_all(unreadable(0, {2}, EPERM), contained("docker"))},
     {"pid_spaces", "neighbour memory", Grade::slow, "0", "--pid=host", 1, 2, unreadable(0, {1}, ESRCH)},
     {"wrong_bytes", "neighbour memory", Grade::slow, "0", "something else is there", 1, 2, unreadable(0, {1}, 0)},
+    {"doubted", "thresholds", Grade::note, "0-1", "2 processes: defaults; 3 not believed", 1, 2,
+     set(first_two, &Facts::unsure_thresholds, std::vector<std::string>{"2 processes: defaults; 3 not believed"})},
+    {"never_quiet", "thresholds", Grade::note, "0", "rm /home/a/.cache/lockstep/node-1.txt", 1, 2,
+     spoil_all(
+         set({0}, &Facts::unsure_thresholds, std::vector<std::string>{"2 processes"}),
+         set({0}, &Facts::final_threshold_files, std::vector<std::string>{"/home/a/.cache/lockstep/node-1.txt"}))},
     {"memlock", "locked memory", Grade::slow, "0", "ulimit -l unlimited", 1, 2,
      spoil_all(set({0}, &Facts::rdma, true), set({0}, &Facts::locked_memory, ResourceGrant{16 * mebibyte, 0, ENOMEM}))},
     {"files", "open files", Grade::slow, "0-1", "ulimit -n 65536", 1, 2, set(first_two, &Facts::open_files, 64U)},
@@ -282,6 +288,7 @@ TEST(Doctor, DoesNotReportIntendedSettings) {
       {"node sharing", one_kernel},  // virtual nodes have host names of their own
       {"node sharing", spoil_all(one_kernel, set(all, &Facts::host, "one"), shared(all, 0, EROFS))},
       {"huge pages", set(all, &Facts::huge_pages, "")},
+      {"thresholds", set(all, &Facts::thresholds, std::vector<std::string>{"2 processes: measured in 5 jobs"})},
       {"network", spoil_all(one_kernel, address({0, 1}, 0, "172.17.0.1/16"))},
       {"network", spoil_all(address({0, 1}, 1, "2001:db8::%/128"), address({0}, 1, "no address"))},
       {"network", set(all, &Facts::link_mbit_per_s, 2100.0)},  // one connection of ranks that share cores

@@ -213,7 +213,7 @@ TEST(DoctorReport, IsOneLineForEachCheckOfAHealthyRun) {
   EXPECT_NE(report.find("2 nodes share 10.0.0.0/24 (eth0, which claims 10000 Mbit/s; `lockstep links` measures)\n"),
             std::string::npos)
       << report;
-  EXPECT_TRUE(report.ends_with("22 checks of 8 ranks on 2 nodes: healthy\n")) << report;
+  EXPECT_TRUE(report.ends_with("23 checks of 8 ranks on 2 nodes: healthy\n")) << report;
 }
 
 TEST(DoctorReport, ShowsMeasuredAndClaimedSpeedsOfLinks) {

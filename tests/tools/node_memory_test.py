@@ -19,11 +19,21 @@ RUN = [given.mpirun, "--oversubscribe", "--timeout", "100"]
 ON_ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *RUN, "--bind-to", "none"]
 
 
-def forced(text, name, value):
-    """The file of measurements with one of them something else, as if measured often enough."""
-    lines = [line.split() for line in text.splitlines() if not line.startswith(("#", "for "))]
-    kept = [line for line in text.splitlines() if line.startswith("for ")]
-    return "\n".join(kept + [" ".join([words[0]] + 5 * [value if words[0] == name else words[1]]) for words in lines])
+FIELDS = {"two_phase_from": 16384, "segment": 65536, "flow_from": 1 << 40, "spread_from": 1 << 40, "stream_from": 1 << 24, "slow_write_from": 1 << 40,
+          "direct_from": 4096, "process_read_from": 1 << 40, "each_combines_from": 1, "stream_moved_from": 1 << 24, "step": 65536}
+
+
+def forced(text, **values):
+    """The file of measurements as after five jobs that counted, with these values. Only the key is taken from the text."""
+    key = re.search(r"(?m)^for .*$", text)[0]
+    rows = [key, "refused 0", "doubt none", "given_up 0", "spread 101 102 103 104 105"]
+    return "\n".join(rows + [f"{name} " + " ".join(5 * [str(values.get(name, value))]) for name, value in FIELDS.items()]) + "\n"
+
+
+def attempts(text):
+    """The jobs that have measured, whether that counted or not."""
+    counted = re.search(r"(?m)^spread (.*)$", text)
+    return int(re.search(r"(?m)^refused (\d+)$", text)[1]) + (len(counted[1].split()) if counted else 0)
 
 
 def kept(folder):
@@ -46,10 +56,10 @@ class NodeMemory(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             self.plan(folder, ranks)
             with open(kept(folder), encoding="utf-8") as file:
-                text = forced(file.read(), *first) if first else file.read()
+                text = file.read()
             for value, words in values:
                 with open(kept(folder), "w", encoding="utf-8") as file:
-                    file.write(forced(text, field, value))
+                    file.write(forced(text, **{**first, field: value}))
                 self.assertRegex(self.plan(folder, ranks), rf"(?m)^  {field} +{words}  ")
                 got, out, err = cases.run([*ON_ONE_CORE, "-n", ranks, given.lockstep, "bench", collectives, "--sizes", sizes, "--samples", "20", "--baseline", "none"],
                                           XDG_CACHE_HOME=folder)
@@ -77,37 +87,51 @@ class NodeMemory(unittest.TestCase):
 
     def test_measurements_are_shown_and_kept(self):
         with tempfile.TemporaryDirectory() as folder:
-            self.assertIn("Thresholds measured here:", self.plan(folder))
+            self.assertRegex(self.plan(folder), r"Thresholds here \((measured in 1 job; |defaults; 1 measurement was not believed, the last because )")
             files = os.listdir(os.path.join(folder, "lockstep"))
             self.assertEqual(len(files), 1, files)
             with open(kept(folder), encoding="utf-8") as file:
                 text = file.read()
             self.assertIn("2 processes", text)
-            for junk in (text.replace("segment", "sigment"), "", text[:60]):
+            for junk in (text.replace("refused", "rufesed"), "", text[:60]):
                 with open(kept(folder), "w", encoding="utf-8") as file:
                     file.write(junk)
                 self.plan(folder)
                 with open(kept(folder), encoding="utf-8") as file:
-                    self.assertIn("\nsegment ", file.read(), "measured again")
+                    self.assertEqual(attempts(file.read()), 1, "measured again")
 
-    def test_the_first_jobs_measure_and_the_middle_counts(self):
+    def test_the_first_jobs_measure_and_the_median_counts(self):
         with tempfile.TemporaryDirectory() as folder:
-            for already, job in ((1, 1), (1, 2), (4, 5)):
-                if already > 1:  # as after so many jobs
-                    with open(kept(folder), encoding="utf-8") as file:
-                        text = re.sub(r"(?m)^(\w+)( \S+){2}$", r"\1\2\2\2\2", file.read())
-                    with open(kept(folder), "w", encoding="utf-8") as file:
-                        file.write(text)
+            for job in (1, 2):
                 self.plan(folder)
                 with open(kept(folder), encoding="utf-8") as file:
                     text = file.read()
-                self.assertEqual(len(re.search(r"(?m)^segment (.*)$", text)[1].split()), job, text)
-            text = re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", text)
+                self.assertEqual(attempts(text), job, text)
+            text = re.sub(r"(?m)^segment .*$", "segment 8192 1048576 24576 64 65536", forced(text))
             with open(kept(folder), "w", encoding="utf-8") as file:
                 file.write(text)
-            self.assertRegex(self.plan(folder), r"(?m)^  segment +24 KiB ")
+            shown = self.plan(folder)
+            self.assertRegex(shown, r"(?m)^  segment +24 KiB ")
+            self.assertIn("Thresholds here (measured in 5 jobs; times within 3 %)", shown)
             with open(kept(folder), encoding="utf-8") as file:
                 self.assertEqual(file.read(), text, "after five jobs")
+
+    def test_a_machine_that_is_never_quiet_is_not_measured_for_ever(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.plan(folder)
+            with open(kept(folder), encoding="utf-8") as file:
+                key = re.search(r"(?m)^for .*$", file.read())[0]
+            text = f"{key}\nrefused 20\ndoubt queue\ngiven_up 0\n"
+            with open(kept(folder), "w", encoding="utf-8") as file:
+                file.write(text)
+            shown = self.plan(folder)
+            self.assertIn("(defaults; 20 measurements were not believed, the last because more threads ran than there are cores; no more jobs measure)", shown)
+            with open(kept(folder), encoding="utf-8") as file:
+                self.assertEqual(file.read(), text)
+            got, out, err = cases.run([*ON_ONE_CORE, "-n", "2", given.lockstep, "doctor"], XDG_CACHE_HOME=folder)
+            self.assertEqual(got, 0, out + err)
+            self.assertRegex(out, r"(?m)^note +thresholds +ranks 0-1: .*2 processes.*: defaults; 20 measurements were not believed")
+            self.assertIn(f"rm {kept(folder)}", out)
 
     def test_cores_that_are_far_apart_have_a_file_of_their_own(self):
         if len(os.sched_getaffinity(0)) < 2:
@@ -120,14 +144,14 @@ class NodeMemory(unittest.TestCase):
                     self.assertRegex(file.read(), r"for .*, [0-9.]+ to [0-9.]+ ns apart, version")
 
     def test_shared_data_are_written_past_the_caches_where_that_is_faster(self):
-        self.forced_runs("3", ("two_phase_from", "1024"), "slow_write_from", (("0", "always"), ("1", "1 ns/KiB"), (str(1 << 40), "never")),
+        self.forced_runs("3", {"two_phase_from": 1024}, "slow_write_from", (("0", "always"), ("1", "1 ns/KiB"), (str(1 << 40), "never")),
                          "all_reduce,broadcast,all_to_all", "96,3000,200K,3M")
 
     def test_blocks_are_read_where_they_lie_when_that_was_measured_to_be_better(self):
-        self.forced_runs("3", None, "process_read_from", (("64", "64 B"),), "all_gather,broadcast,all_to_all,gather,scatter", "48,3000,3M")
+        self.forced_runs("3", {}, "process_read_from", (("64", "64 B"),), "all_gather,broadcast,all_to_all,gather,scatter", "48,3000,3M")
 
     def test_the_last_to_arrive_combines_for_all_where_that_was_measured_to_be_better(self):
-        self.forced_runs("5", ("two_phase_from", "1048576"), "each_combines_from", (("1", "never"), ("65536", "64 KiB"), (str(1 << 40), "always")),
+        self.forced_runs("5", {"two_phase_from": 1 << 20}, "each_combines_from", (("1", "never"), ("65536", "64 KiB"), (str(1 << 40), "always")),
                          "all_reduce", "8,96,3000,65536,200K")
 
     def test_nothing_stays_when_all_members_are_killed(self):

@@ -77,7 +77,16 @@ TEST(PlanText, ListsMeasuredThresholdsByTheirNames) {
   plan->in_node = true;
   node::Tuning tuning{.two_phase_from = 65536, .segment = 8192, .slow_write_from = 1, .each_combines_from = 1};
   tuning.flow_from = node::never;
-  const auto shown = [&] { return plan_text({.facts = {}, .plan = plan, .candidates = {}, .measured = tuning}); };
+  node::TuningConfidence confidence{.counted = 3, .spread = 1.04};
+  const auto shown = [&] {
+    return plan_text({.facts = {}, .plan = plan, .candidates = {}, .measured = tuning, .confidence = confidence});
+  };
+  EXPECT_TRUE(holds(shown(), "Thresholds here (measured in 3 jobs; times within 4 %):\n")) << shown();
+  confidence = {.refused = 1, .last_doubt = node::Doubt::spread};
+  EXPECT_TRUE(holds(shown(),
+                    "Thresholds here (defaults; 1 measurement was not believed, the last because its times "
+                    "differed too much):\n"))
+      << shown();
   for (const char* line : {"two_phase_from +64 KiB", "segment +8 KiB", "flow_from +never", "slow_write_from +1 ns/KiB",
                            "each_combines_from +never"})
     EXPECT_TRUE(std::regex_search(shown(), std::regex(text("\n  ", line, "  [a-z]")))) << shown();

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Says which files its environment makes it use, and makes them, for raised_rights_test.py. With an argument it begins
 // a session instead.
-#include <array>
 #include <iostream>
 
-#include "collectives/node/tuning.hpp"
+#include "collectives/node/tuning_record.hpp"
 #include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/settings.hpp"
@@ -19,7 +18,7 @@ void say_files() {
   constexpr std::string_view key = "a machine of this test";
   std::cout << "raised: " << has_raised_rights() << "\n";
   std::cout << "dump: " << Settings::from_environment().dump() << "\n";
-  node::store_tunings(std::array{node::guessed_tuning(4)}, key);
+  node::store_record({}, key);
   std::cout << "measurements: " << node::tuning_file(key) << "\n";
   try {
     std::cout << "key: " << secret_of_user().source() << "\n";

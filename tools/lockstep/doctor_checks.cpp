@@ -28,6 +28,8 @@ constexpr std::array check_table = {
     DoctorCheck{"huge pages", "huge pages for shared memory", check::huge_pages},
     DoctorCheck{"neighbour memory", "reading the memory of every neighbour on the node, by trying",
                 check::neighbour_memory},
+    DoctorCheck{"thresholds", "measured thresholds of the node's memory, and the number of measurements that counted",
+                check::thresholds},
     DoctorCheck{"locked memory", "memory that network adapters and GPUs may pin, by locking some",
                 check::locked_memory},
     DoctorCheck{"open files", "the limit on open files and connections", check::open_files},

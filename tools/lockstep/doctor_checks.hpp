@@ -125,6 +125,7 @@ CheckOutcome huge_pages(const JobView& view);
 CheckOutcome neighbour_memory(const JobView& view);
 CheckOutcome locked_memory(const JobView& view);
 CheckOutcome open_files(const JobView& view);
+CheckOutcome thresholds(const JobView& view);
 
 // The file doctor_checks_place.cpp checks processors and binding.
 CheckOutcome binding(const JobView& view);

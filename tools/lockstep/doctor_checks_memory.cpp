@@ -232,4 +232,24 @@ CheckOutcome open_files(const JobView& view) {
   return outcome;
 }
 
+CheckOutcome thresholds(const JobView& view) {
+  CheckOutcome outcome;
+  for (int rank = 0; rank < view.size(); ++rank) {
+    const Facts& facts = view.of(rank);
+    for (const std::string& each : facts.unsure_thresholds) {
+      const bool is_final = !facts.final_threshold_files.empty();
+      outcome.add({Grade::note,
+                   {rank},
+                   text("the node's memory uses defaults for ", each),
+                   "some sizes of calls may take up to twice as long as with measured thresholds",
+                   is_final
+                       ? text("rm ", join(facts.final_threshold_files, " "), ", then start a job on a quiet machine")
+                       : "start a job while nothing else runs on the machine"});
+    }
+  }
+  const std::vector<std::string>& known = view.of(0).thresholds;
+  outcome.summary = known.empty() ? "not measured yet; each of the first jobs does" : join(known, "; ");
+  return outcome;
+}
+
 }  // namespace lockstep::command::check

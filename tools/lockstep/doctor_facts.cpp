@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "collectives/nccl/library.hpp"
+#include "collectives/node/tuning_record.hpp"
 #include "tools/lockstep/doctor_probes.hpp"
 #include "topology/base/cgroup.hpp"
 #include "topology/base/environment.hpp"
@@ -32,6 +33,7 @@ void visit_fields(Each& facts, Visit visit) {
   visit(facts.settings, facts.setting_warnings);
   visit(facts.shared_memory, facts.shared_memory_is_disk, facts.locked_memory, facts.lock_limit_bytes);
   visit(facts.unreadable, facts.read_error, facts.ptrace_scope, facts.huge_pages);
+  visit(facts.thresholds, facts.unsure_thresholds, facts.final_threshold_files);
   visit(facts.reachable_pus, facts.open_files, facts.open_files_hard);
   visit(facts.clock_source, facts.clock_ns, facts.wall_clock_ns, facts.rdma, facts.link_mbit_per_s);
   visit(facts.gpu_built, facts.gpu_driver, facts.gpu_runtime, facts.why_no_gpu, facts.gpu_ids);
@@ -166,6 +168,18 @@ std::int64_t wall_clock_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since).count();
 }
 
+// Reads the stored thresholds for as many members as this node has.
+void ask_thresholds(const Topology& topology, int rank, Facts& facts) {
+  const int members = static_cast<int>(topology.ranks_of_node(topology.member(rank).node).size());
+  for (const node::StoredRecord& each : node::stored_records(members)) {
+    const node::TuningConfidence confidence = each.record.confidence();
+    facts.thresholds.push_back(text(each.layout, ": ", node::to_text(confidence)));
+    if (confidence.counted > 0) continue;
+    facts.unsure_thresholds.push_back(facts.thresholds.back());
+    if (confidence.is_full) facts.final_threshold_files.push_back(each.path);
+  }
+}
+
 // Finds the members of the node whose memory this process cannot read.
 void read_neighbours(const Exchange& exchange, const Topology& topology, const std::vector<Bytes>& offers,
                      Facts& facts) {
@@ -192,6 +206,7 @@ Facts ask(const Session& session, const Settings& given) {
   for (const SettingRow& row : setting_rows()) facts.settings.push_back(given.value(row.setting));
   facts.setting_warnings = given.warnings();
   ask_limits(facts);
+  ask_thresholds(session.topology(), session.rank(), facts);
   const VisibleGpus& devices = session.devices();
   facts.gpu_built = devices.built;
   facts.gpu_driver = devices.driver_version;

@@ -63,6 +63,11 @@ struct Facts {
   int ptrace_scope = -1;               // of the Yama module; -1: not present
   std::string huge_pages;              // "never" for shared memory; empty: the kernel does not say
 
+  // Thresholds of a node's memory: a line for each stored file that fits, and the files without a measurement.
+  std::vector<std::string> thresholds;             // "2 processes, 50 to 200 ns apart: measured in 3 jobs; ..."
+  std::vector<std::string> unsure_thresholds;      // the lines whose measurements were not believed
+  std::vector<std::string> final_threshold_files;  // of those, the files that no job measures for any more
+
   // Limits and time.
   IndexSet reachable_pus;  // as the system numbers them; the cpuset would allow them
   std::uint64_t open_files = 0;

@@ -189,6 +189,7 @@ struct MemoryUse {
   bool in_memory = false;
   bool in_nodes = false;
   std::optional<node::Tuning> measured = {};
+  node::TuningConfidence confidence = {};
 };
 
 // Returns the memory use that members of a described machine would find, if it lets them.
@@ -202,7 +203,10 @@ MemoryUse memory_use_of(Session& session) {
   const detail::CommunicatorMember& member = session.world().core()->member();
   const PlannerOptions& options = member.planner().options();
   MemoryUse use{options.node_element > 0, options.split_node_element > 0};
-  if (const node::Room* const room = member.engine().platform().room()) use.measured = room->tuning();
+  if (node::Room* const room = member.engine().platform().room()) {
+    use.measured = room->tuning();
+    use.confidence = room->thresholds().confidence();
+  }
   return use;
 }
 
@@ -238,7 +242,8 @@ PlanReport planned(const std::shared_ptr<const Topology>& topology, const Settin
                     .candidates = planner.candidates(spec),
                     .schedule = parsed.has("schedule"),
                     .terms = parsed.has("terms"),
-                    .measured = meeting.measured};
+                    .measured = meeting.measured,
+                    .confidence = meeting.confidence};
   // The planner does not need it: it uses this way if it can.
   const std::uint64_t bytes = std::uint64_t{spec.count} * spec.element_bytes;
   for (AlgorithmCandidate& each : report.candidates) {

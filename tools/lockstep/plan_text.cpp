@@ -143,9 +143,10 @@ std::string constants_table() {
 }
 
 // Lists the thresholds of the work in a node's memory by the names that docs/node.md explains.
-std::string measured_text(const std::optional<node::Tuning>& measured) {
+std::string measured_text(const std::optional<node::Tuning>& measured, const node::TuningConfidence& confidence) {
   if (!measured) return "No messages: members use the node's memory. Each machine measures its own thresholds.\n";
-  std::string all = "No messages: members use the node's memory. Thresholds measured here:\n";
+  std::string all =
+      text("No messages: members use the node's memory. Thresholds here (", node::to_text(confidence), "):\n");
   const auto line = [&](std::string_view name, std::string_view value, std::string_view meaning) {
     all += text("  ", padded_cell(name, 18), padded_cell(value, 10, true), "  ", meaning, '\n');
   };
@@ -189,7 +190,7 @@ std::string answer_text(const PlanReport& report) {
     all += text("scratch memory of member ", plan.index, ": ",
                 format_bytes(scratch * static_cast<std::size_t>(plan.depth)), '\n');
   }
-  if (plan.in_node) all += measured_text(report.measured);
+  if (plan.in_node) all += measured_text(report.measured, report.confidence);
   const bool has_node_time = std::ranges::any_of(report.candidates, [](const AlgorithmCandidate& each) {
     return each.name == node_algorithm && each.price.total_us > 0;
   });

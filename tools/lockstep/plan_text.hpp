@@ -30,6 +30,7 @@ struct PlanReport {
   bool schedule = false;                   // --schedule was given
   bool terms = false;                      // --terms was given
   std::optional<node::Tuning> measured{};  // tuning of the memory that the members share
+  node::TuningConfidence confidence{};     // in it
   std::vector<Schedule> everybody{};       // of all members, if they are few and --schedule was given
 };
 

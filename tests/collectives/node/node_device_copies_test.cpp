@@ -20,7 +20,7 @@ class NodeDeviceCopies : public NodeGpus {
     auto all = rooms(members, false);
     node::Tuning small = all.front()->tuning();
     small.two_phase_from = small.segment = small.step = small.flow_from = part_bytes;
-    for (auto& room : all) room->set_tuning(small);
+    for (auto& room : all) room->thresholds().set(small);
     return all;
   }
   static constexpr std::size_t part_bytes = 4096;

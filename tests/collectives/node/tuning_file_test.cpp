@@ -14,7 +14,7 @@
 #include <sstream>
 #include <string>
 
-#include "collectives/node/tuning.hpp"
+#include "collectives/node/tuning_record.hpp"
 #include "tests/support/folder.hpp"
 #include "tests/support/lacks.hpp"
 #include "tests/support/own_mounts.hpp"
@@ -42,7 +42,11 @@ class TuningFile : public testing::Test {
       ::setenv("XDG_CACHE_HOME", before_.c_str(), 1);
   }
   fs::path folder() const { return cache_.path() / "lockstep"; }
-  static void keep() { node::store_tunings(std::array{node::guessed_tuning(4)}, key); }
+  static void keep() {
+    node::TuningRecord record;
+    record.add({.tuning = node::guessed_tuning(4)}, node::Doubt::none);
+    node::store_record(record, key);
+  }
 
  private:
   Folder cache_;
@@ -58,7 +62,7 @@ TEST_F(TuningFile, LinksBesideItAreNotFollowed) {
   std::ostringstream now;
   now << std::ifstream(victim).rdbuf();
   EXPECT_EQ(now.str(), "precious");
-  EXPECT_EQ(node::read_tunings(key).size(), 1U);
+  EXPECT_EQ(node::read_record(key).measured().size(), 1U);
 }
 
 TEST_F(TuningFile, FullDiskLeavesNothing) {
