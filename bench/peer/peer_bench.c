@@ -2,7 +2,8 @@
  * MPI's own collectives under the protocol of tools/peers. Compiled against each library that is compared. A variant
  * is a name that may be followed by control variables, NAME;VARIABLE=VALUE;..., which are written through MPI's tool
  * interface before a fresh communicator is made: libraries choose their algorithms by the communicator. A list goes
- * as one buffer: packed, reduced, unpacked. */
+ * as one buffer: packed, reduced, unpacked. A halo has two ways: `isend` starts all messages and waits for them,
+ * `neighbour` is MPI_Neighbor_alltoall. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,8 @@ struct Subject {
   MPI_Comm comm;
   MPI_Datatype type;
   MPI_Op op;
-  char* flat; /* of a list */
+  MPI_Comm grid; /* of a halo by MPI_Neighbor_alltoall; else MPI_COMM_NULL */
+  char* flat;    /* of a list */
   size_t flat_count;
   struct Setting settings[MOST_VARIABLES];
   int changed;
@@ -98,6 +100,22 @@ static const char* set_all(struct Subject* subject, const char* variant) {
   return NULL;
 }
 
+/* The sources are in the order in which their messages to the same member are matched. */
+static MPI_Comm grid_of(const struct PeerCall* call, MPI_Comm comm) {
+  int from[peer_neighbours];
+  int to[peer_neighbours];
+  int weights[peer_neighbours]; /* all alike, so unused; g++ 12 warns of Open MPI's MPI_UNWEIGHTED */
+  MPI_Comm grid = MPI_COMM_NULL;
+  for (int block = 0; block < peer_neighbours; ++block) {
+    weights[block] = 1;
+    to[block] = peer_neighbour(call, call->rank, block);
+    from[block] = peer_neighbour(call, call->rank, peer_opposite(block));
+  }
+  MPI_Dist_graph_create_adjacent(comm, peer_neighbours, from, weights, peer_neighbours, to, weights,
+                                 MPI_INFO_NULL, 0, &grid);
+  return grid;
+}
+
 static const char* begin(void* self, const struct PeerCall* call, const char* variant) {
   struct Subject* const subject = self;
   const char* const refusal = set_all(subject, variant);
@@ -112,11 +130,14 @@ static const char* begin(void* self, const struct PeerCall* call, const char* va
   for (size_t i = 0; i < call->tensors; ++i) subject->flat_count += call->tensor_count[i];
   subject->flat = malloc(subject->flat_count * call->element + 1);
   MPI_Comm_dup(MPI_COMM_WORLD, &subject->comm);
+  const int by_grid = call->collective == peer_halo && strncmp(variant, "neighbour", strlen("neighbour")) == 0;
+  subject->grid = by_grid ? grid_of(call, subject->comm) : MPI_COMM_NULL;
   return NULL;
 }
 
 static void end(void* self) {
   struct Subject* const subject = self;
+  if (subject->grid != MPI_COMM_NULL) MPI_Comm_free(&subject->grid);
   MPI_Comm_free(&subject->comm);
   free(subject->flat);
   unset_all(subject);
@@ -135,6 +156,43 @@ static void run_list(const struct Subject* s) {
     const size_t bytes = s->call.tensor_count[i] * s->call.element;
     memcpy(s->call.tensor[i], at, bytes);
     at += bytes;
+  }
+}
+
+static void run_halo(const struct Subject* s) {
+  MPI_Request requests[2 * peer_neighbours];
+  const int count = (int)s->call.count;
+  const size_t bytes = s->call.count * s->call.element;
+  for (int block = 0; block < peer_neighbours; ++block)
+    MPI_Irecv((char*)s->call.out + (size_t)block * bytes, count, s->type,
+              peer_neighbour(&s->call, s->call.rank, peer_opposite(block)), block, s->comm, &requests[block]);
+  for (int block = 0; block < peer_neighbours; ++block)
+    MPI_Isend((char*)s->call.in + (size_t)block * bytes, count, s->type, peer_neighbour(&s->call, s->call.rank, block),
+              block, s->comm, &requests[peer_neighbours + block]);
+  MPI_Waitall(2 * peer_neighbours, requests, MPI_STATUSES_IGNORE);
+}
+
+static void run_unequal(const struct Subject* s) {
+  const struct PeerBlocks gives = s->call.gives;
+  const struct PeerBlocks takes = s->call.takes;
+  void* const in = s->call.in;
+  void* const out = s->call.out;
+  const int rank = s->call.rank;
+  switch (s->call.collective) {
+    case peer_all_gather_v:
+      MPI_Allgatherv(in, gives.counts[0], s->type, out, takes.counts, takes.offsets, s->type, s->comm);
+      return;
+    case peer_gather_v:
+      MPI_Gatherv(in, gives.counts[0], s->type, out, takes.counts, takes.offsets, s->type, 0, s->comm);
+      return;
+    case peer_scatter_v:
+      MPI_Scatterv(in, gives.counts, gives.offsets, s->type, out, takes.counts[rank], s->type, 0, s->comm);
+      return;
+    case peer_reduce_scatter_v:
+      MPI_Reduce_scatter(in, out, gives.counts, s->type, s->op, s->comm);
+      return;
+    default:
+      MPI_Alltoallv(in, gives.counts, gives.offsets, s->type, out, takes.counts, takes.offsets, s->type, s->comm);
   }
 }
 
@@ -176,6 +234,23 @@ static void run(void* self) {
       return;
     case peer_list:
       run_list(s);
+      return;
+    case peer_all_gather_v:
+    case peer_gather_v:
+    case peer_scatter_v:
+    case peer_reduce_scatter_v:
+    case peer_all_to_all_v:
+      run_unequal(s);
+      return;
+    case peer_sendrecv:
+      MPI_Sendrecv(in, count, s->type, (s->call.rank + 1) % s->call.size, 0, out, count, s->type,
+                   (s->call.rank + s->call.size - 1) % s->call.size, 0, s->comm, MPI_STATUS_IGNORE);
+      return;
+    case peer_halo:
+      if (s->grid != MPI_COMM_NULL)
+        MPI_Neighbor_alltoall(in, count, s->type, out, count, s->type, s->grid);
+      else
+        run_halo(s);
       return;
     default:
       MPI_Barrier(s->comm);

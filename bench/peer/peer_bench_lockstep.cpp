@@ -145,11 +145,78 @@ std::function<void()> moving(Communicator& world, const PeerCall& call) {
   }
 }
 
+using Counts = std::vector<std::size_t>;
+
+Counts counts_of(const int* counts, int size) { return {counts, counts + size}; }
+
+template <class T>
+std::span<T> elements(void* at, const Counts& counts) {
+  std::size_t total = 0;
+  for (const std::size_t count : counts) total += count;
+  return {static_cast<T*>(at), total};
+}
+
+// Makes the calls whose blocks have different lengths.
+template <class T, class Op>
+std::function<void()> unequal(Communicator& world, const PeerCall& call, Op op) {
+  const Counts gives = counts_of(call.gives.counts, call.size);
+  const Counts takes = counts_of(call.takes.counts, call.size);
+  const auto all_in = elements<const T>(call.in, gives);
+  const auto all_out = elements<T>(call.out, takes);
+  const std::span<const T> in(static_cast<const T*>(call.in), gives.front());
+  const std::span<T> out(static_cast<T*>(call.out), takes.at(static_cast<std::size_t>(call.rank)));
+  switch (call.collective) {
+    case peer_all_gather_v:
+      return [&world, in, all_out, takes] { world.all_gather_v(in, all_out, takes); };
+    case peer_gather_v:
+      return [&world, in, all_out, takes] { world.gather_v(in, all_out, takes, 0); };
+    case peer_scatter_v:
+      return [&world, all_in, out, gives] { world.scatter_v(all_in, out, gives, 0); };
+    case peer_reduce_scatter_v:
+      return [&world, all_in, out, gives, op] { world.reduce_scatter_v(all_in, out, gives, op); };
+    default:
+      return [&world, all_in, all_out, gives, takes] { world.all_to_all_v(all_in, gives, all_out, takes); };
+  }
+}
+
+template <class T>
+std::function<void()> halo(Communicator& world, const PeerCall& call) {
+  using lockstep::GridSide;
+  auto grid = std::make_shared<lockstep::CartesianGrid>(world, std::vector<int>{call.extents[0], call.extents[1]},
+                                                        std::vector<bool>{true, true});
+  const auto block = [&](void* at, int number) {
+    return static_cast<T*>(at) + call.count * static_cast<std::size_t>(number);
+  };
+  std::vector<lockstep::Face<T>> faces;
+  for (int number = 0; number < peer_neighbours; ++number) {
+    const lockstep::StridedBuffer<const T> given{block(call.in, number), 1, 0, call.count};
+    const lockstep::StridedBuffer<T> taken{block(call.out, peer_opposite(number)), 1, 0, call.count};
+    faces.push_back({number / 2, number % 2 == 0 ? GridSide::lower : GridSide::upper, given, taken});
+  }
+  return [grid, faces] { grid->template exchange<T>(faces); };
+}
+
+template <class T>
+std::function<void()> messages(Communicator& world, const PeerCall& call) {
+  if (call.collective == peer_halo) return halo<T>(world, call);
+  const auto in = blocks<const T>(call, call.in, 1);
+  const auto out = blocks<T>(call, call.out, 1);
+  const int next = (call.rank + 1) % call.size;
+  const int last = (call.rank + call.size - 1) % call.size;
+  return [&world, in, out, next, last] { world.sendrecv(in, next, out, last); };
+}
+
+bool is_unequal(PeerCollective collective) {
+  return collective >= peer_all_gather_v && collective <= peer_all_to_all_v;
+}
+
 template <class T, class Op>
 std::function<void()> with_op(const PeerState& subject, const PeerCall& call, const std::string& variant, Op op) {
   Communicator& world = *subject.world;
   if (call.collective == peer_list) return of_list<T>(*subject.session, world, call, variant, op);
   if (variant != "plain" && variant != "symmetric") return {};
+  if (is_unequal(call.collective)) return unequal<T>(world, call, op);
+  if (call.collective == peer_sendrecv || call.collective == peer_halo) return messages<T>(world, call);
   auto reduces = reducing<T>(world, call, op);
   return reduces ? reduces : moving<T>(world, call);
 }

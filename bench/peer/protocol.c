@@ -14,8 +14,9 @@
 enum { PERIOD = 5, MOST_TENSORS = 100000 };
 
 static const char* const collective_names[peer_collectives] = {
-    "all_reduce", "reduce", "reduce_scatter", "all_gather", "broadcast", "gather", "scatter",
-    "all_to_all", "scan",   "exscan",         "barrier",    "floor",     "list"};
+    "all_reduce",       "reduce",       "reduce_scatter", "all_gather", "broadcast",    "gather",   "scatter",
+    "all_to_all",       "scan",         "exscan",         "barrier",    "all_gather_v", "gather_v", "scatter_v",
+    "reduce_scatter_v", "all_to_all_v", "sendrecv",       "halo",       "floor",        "list"};
 static const char* const type_names[peer_types] = {"f32", "f64", "i32", "i64"};
 static const char* const op_names[peer_ops] = {"sum", "prod", "min", "max"};
 static const size_t type_sizes[peer_types] = {4, 8, 4, 8};
@@ -114,6 +115,72 @@ static int has_blocks(enum PeerCollective collective) {
          collective == peer_scatter || collective == peer_all_to_all;
 }
 
+static int is_unequal(enum PeerCollective collective) {
+  return collective >= peer_all_gather_v && collective <= peer_all_to_all_v;
+}
+
+/* Returns the elements that go from one member to another, as bench/subject.cpp has them in unequal forms. */
+static size_t count_between(const struct PeerCall* call, int from, int to) {
+  const int gathers = call->collective == peer_all_gather_v || call->collective == peer_gather_v;
+  const int position = call->collective == peer_all_to_all_v ? (from + to) % call->size : gathers ? from : to;
+  const size_t half = call->count / 2;
+  if (position == call->size - 1 && call->size % 2 == 1) return call->count;
+  return position % 2 == 0 ? call->count - half : call->count + half;
+}
+
+static size_t offset_between(const struct PeerCall* call, int from, int to) {
+  size_t offset = 0;
+  for (int i = 0; i < to; ++i) offset += count_between(call, from, i);
+  return offset;
+}
+
+static void cut_unequally(struct PeerCall* call) {
+  const size_t all = (size_t)call->size * sizeof(int);
+  call->gives = (struct PeerBlocks){memory(all), memory(all)};
+  call->takes = (struct PeerBlocks){memory(all), memory(all)};
+  size_t gives = 0;
+  size_t takes = 0;
+  for (int i = 0; i < call->size; ++i) {
+    call->gives.counts[i] = (int)count_between(call, call->rank, i);
+    call->takes.counts[i] = (int)count_between(call, i, call->rank);
+    call->gives.offsets[i] = (int)gives;
+    call->takes.offsets[i] = (int)takes;
+    gives += count_between(call, call->rank, i);
+    takes += count_between(call, i, call->rank);
+  }
+}
+
+int peer_neighbour(const struct PeerCall* call, int rank, int block) {
+  const int dimension = block / 2;
+  int at[2] = {rank / call->extents[1], rank % call->extents[1]};
+  const int extent = call->extents[dimension];
+  at[dimension] = (at[dimension] + (block % 2 == 0 ? extent - 1 : 1)) % extent;
+  return at[0] * call->extents[1] + at[1];
+}
+
+int peer_opposite(int block) { return block ^ 1; }
+
+/* Block j of the output comes from member j. */
+static size_t differ_in_unequal_blocks(const struct PeerCall* call) {
+  size_t wrong = 0;
+  for (int j = 0; j < call->size; ++j) {
+    const size_t from = call->collective == peer_all_to_all_v ? offset_between(call, j, call->rank) : 0;
+    const char* const at = (const char*)call->out + (size_t)call->takes.offsets[j] * call->element;
+    wrong += differ(call, at, (size_t)call->takes.counts[j], j, j, from);
+  }
+  return wrong;
+}
+
+static size_t differ_in_halo(const struct PeerCall* call) {
+  size_t wrong = 0;
+  for (int block = 0; block < peer_neighbours; ++block) {
+    const int peer = peer_neighbour(call, call->rank, peer_opposite(block));
+    const char* const at = (const char*)call->out + (size_t)block * call->count * call->element;
+    wrong += differ(call, at, call->count, peer, peer, (size_t)block * call->count);
+  }
+  return wrong;
+}
+
 /* Block j of the output comes from member j. */
 static size_t differ_in_blocks(const struct PeerCall* call, int size, size_t from) {
   size_t wrong = 0;
@@ -149,6 +216,21 @@ static size_t wrong_elements(const struct PeerCall* call, const struct PeerMembe
       return differ(call, call->out, call->count, 0, members->rank, 0);
     case peer_exscan:
       return members->rank > 0 ? differ(call, call->out, call->count, 0, members->rank - 1, 0) : 0;
+    case peer_all_gather_v:
+    case peer_all_to_all_v:
+      return differ_in_unequal_blocks(call);
+    case peer_gather_v:
+      return members->rank == 0 ? differ_in_unequal_blocks(call) : 0;
+    case peer_scatter_v:
+      return differ(call, call->out, count_between(call, 0, call->rank), 0, 0, offset_between(call, 0, call->rank));
+    case peer_reduce_scatter_v:
+      return differ(call, call->out, count_between(call, 0, call->rank), 0, last, offset_between(call, 0, call->rank));
+    case peer_sendrecv: {
+      const int before = (call->rank + last) % members->size;
+      return differ(call, call->out, call->count, before, before, 0);
+    }
+    case peer_halo:
+      return differ_in_halo(call);
     case peer_floor:
       return differ(call, call->out, call->count, members->rank, members->rank, 0);
     case peer_list:
@@ -195,12 +277,17 @@ static struct Owned make_buffers(struct PeerCall* call, const char* size, const 
   struct Owned own;
   const size_t bytes = strtoull(size, NULL, 10);
   const size_t whole = bytes / call->element;
-  call->count = has_blocks(call->collective) ? whole / (size_t)members->size : whole;
-  const size_t blocks = has_blocks(call->collective) ? (size_t)members->size : 1;
-  call->in = buffer(library, variant, blocks * call->count * call->element, &own.in);
-  call->out = buffer(library, variant, blocks * call->count * call->element, &own.out);
-  fill(call, call->in, blocks * call->count, members->rank);
-  memset(call->out, 0x7f, blocks * call->count * call->element);
+  const int has_parts = has_blocks(call->collective) || is_unequal(call->collective);
+  call->count = has_parts ? whole / (size_t)members->size : whole;
+  size_t elements = call->count * (has_parts ? (size_t)members->size : 1);
+  if (is_unequal(call->collective)) elements += elements / 2;
+  if (call->collective == peer_halo) elements *= peer_neighbours;
+  if (is_unequal(call->collective)) cut_unequally(call);
+  if (call->collective == peer_halo) MPI_Dims_create(members->size, 2, call->extents);
+  call->in = buffer(library, variant, elements * call->element, &own.in);
+  call->out = buffer(library, variant, elements * call->element, &own.out);
+  fill(call, call->in, elements, members->rank);
+  memset(call->out, 0x7f, elements * call->element);
   if (call->collective == peer_broadcast && members->rank == 0) fill(call, call->out, call->count, 0);
   return own;
 }
@@ -214,6 +301,10 @@ static void release(struct PeerCall* call, struct Owned own) {
   for (size_t i = 0; i < call->tensors; ++i) free(call->tensor[i]);
   free(call->tensor);
   free((void*)call->tensor_count);
+  free(call->gives.counts);
+  free(call->gives.offsets);
+  free(call->takes.counts);
+  free(call->takes.offsets);
   free(own.in);
   free(own.out);
 }
@@ -303,6 +394,8 @@ int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
   call.type = (enum PeerType)find(type_names, peer_types, argv[2], "no such type");
   call.op = (enum PeerOp)find(op_names, peer_ops, argv[3], "no such operation");
   call.element = type_sizes[call.type];
+  call.rank = members.rank;
+  call.size = members.size;
   for (int i = 4; i < argc; ++i) do_job(&members, call, library, argv[i], i - 4);
   MPI_Comm_free(&members.comm);
   return 0;

@@ -69,7 +69,7 @@ class Words(unittest.TestCase):
     def test_parts_of_the_table(self):
         self.addCleanup(setattr, cli, "check_memory", cli.check_memory)
         cli.check_memory = lambda *_: None
-        for words in (["table"], ["table", "--nodes", "--burst", "256K"]):
+        for words in (["table", "--goals", "--seconds", "0.3"], ["table", "--nodes", "--seconds", "0.3", "--burst", "256K"]):
             options = cli.make_parser().parse_args(words)
             for part in scoreboard.chosen(None, options.nodes):
                 ask = cli.ask_of(cli.words_of(part, options))
@@ -313,7 +313,7 @@ class Comparing(unittest.TestCase):
 
     def test_every_variant_has_a_name_of_its_own(self):
         for peer in (OURS, SLOW, FAST, peers.Peer("mpich5", "mpich", "", "")):
-            for collective in [*variants.TUNED, "list"]:
+            for collective in [*variants.KNOWN, "list"]:
                 for crowded in (False, True):
                     found = variants.variants_of(peer, collective, crowded, False)
                     self.assertEqual(len({each.title for each in found}), len(found))
@@ -466,7 +466,10 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--rate", "1gbit"), "--cluster"),
                             ((*compare, "--burst", "256K"), "--rate 1gbit as well"),
                             ((*compare, "--cluster", "2x1", "--rate", "1gbit", "--burst", "much"), "--burst much"),
-                            (("table", "--burst", "256K"), "none of these"), ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
+                            (("table", "--goals", "--burst", "256K"), "none of these"), (("table", "--burst", "256K"), "--operations, --ranks and --sizes"),
+                            (("table", "--operations", "sort"), "no operation 'sort'"), (("table", "--ranks", "1"), "numbers from 2"),
+                            (("table", "--readme", "--state", "/nowhere/state.json"), "nothing has been measured"),
+                            ((*compare, "--cluster", "2x2", "--ranks", "3"), "leave --ranks out"),
                             ((*compare, "--gradients", "vgg"), "resnet50, bert, small"),
                             ((*compare, "--way", "strategy"), "it is for --gradients"),
                             ((*compare, "--gradients", "small", "--way", "best"), "one of batch, each, flat, strategy"),
@@ -476,7 +479,8 @@ class BadInput(unittest.TestCase):
                             (("data", "--build", "/nowhere"), "run tools/build"), (("data", "--launches", "0"), "1 to 1000"),
                             (("data", "--seconds", "0"), "there can be"), (("train", "--build", "/nowhere"), "run tools/build"),
                             (("train", "--launches", "0"), "1 to 1000"), (("train", "--steps", "0"), "1 to 100000"),
-                            (("train", "--batch", "5000"), "1 to 4096"), (("table", "--only", "sort"), "all_reduce, 2 ranks"), (("table", "--out", "/nowhere/at/all"), "cannot be written"),
+                            (("train", "--batch", "5000"), "1 to 4096"), (("table", "--goals", "--only", "sort"), "all_reduce, 2 ranks"),
+                            (("table", "--out", "/nowhere/at/all"), "cannot be written"),
                             (("dance",), "--help"), ((), "--help")):
             code, out, err = cases.run([given.peers, *words])
             self.assertEqual((code, out), (1, ""), f"{words}: {err}")

@@ -14,6 +14,10 @@ rounds      the measured launches, in shuffled turns
 figures     medians, ratios and their intervals
 report      the table and the JSON
 compare     a whole comparison
+operations  every operation beside the best peer: choosing settings, rounds, rows that are measured once more
+table_state what that has measured so far, in a file
+table_rows  its rows, verdicts and tables
+cg          conjugate gradients with halos: an example in plain MPI, and with Lockstep
 variables   a step of many variables, beside TensorFlow's
 data        rates of data sets, beside TensorFlow's and torch's
 training    programs for torch and TensorFlow, which run in those environments and say results as the C program does

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line of tools/peers: the manual, the checks of what was asked, and the verbs."""
 import argparse
+import hashlib
 import json
 import os
 import random
@@ -8,9 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-from . import compare, data, gradients, install, network, peers, scoreboard, sizes, train, variables
+from . import cg, compare, data, gradients, install, network, operations, peers, scoreboard, sizes, table_rows, train, variables, variants
 from .errors import Misuse, PeersError, printable
-from .variants import LISTS, TUNED
+from .table_state import TableState
+from .variants import KNOWN, LISTS
 
 ELEMENTS = {"f32": 4, "f64": 8, "i32": 4, "i64": 8}
 OPS = ("sum", "prod", "min", "max")
@@ -26,11 +28,14 @@ How fast Lockstep is beside other libraries on this machine, each at its best se
   peers compare all_reduce --ranks 2 --sizes 8,512,8K,128K,512K,2M,32M --json all_reduce.json
   peers compare broadcast --cluster 4x2 --rate 1gbit       on virtual nodes (tools/cluster)
   peers compare --gradients resnet50,bert,small --ranks 2  lists of tensors, as training has them
+  peers cg                            conjugate gradients with halos: an example in plain MPI, and with Lockstep
   peers variables --ranks 2           a step of 1000 variables, beside TensorFlow's
   peers data                          rates of data sets, beside TensorFlow's tf.data and torch's DataLoader
   peers train                         a training step of a small CNN, beside TensorFlow's
-  peers table --out FILE              everything that ours is judged by on one machine, with what is to be reached
-  peers table --nodes --out FILE      and between nodes, on virtual ones
+  peers table --minutes 120           every operation at six sizes beside the best peer; goes on where it was interrupted
+  peers table --readme                README's table from what was measured
+  peers table --goals --out FILE      all_reduce, lists and four more at many sizes, with what is to be reached
+  peers table --nodes --out FILE      the same between virtual nodes
 """
 
 NOTES = """\
@@ -38,7 +43,7 @@ How it is measured: docs/peers.md. First every algorithm and setting that a libr
 shortly; then the best of each runs in launches that take turns with ours. What does not install, does not
 start, hangs or computes something wrong is named and left out.
 
-exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (table, data, train) something is not reached; 130 interrupted
+exit code  0 done; 1 wrong use, nothing to compare with, or ours failed; 3 (cg, table, data, train) something is not reached; 130 interrupted
 """
 
 
@@ -59,7 +64,7 @@ def main(words: list[str]) -> int:
         print(printable(f"peers: {error}"), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("peers: interrupted; what was started has been ended", file=sys.stderr)
+        print("peers: interrupted; what was started has been ended. `peers table` goes on where it was, if it is started again", file=sys.stderr)
         return 130
 
 
@@ -86,14 +91,35 @@ def make_parser() -> argparse.ArgumentParser:
     training.add_argument("--steps", type=int, default=100, help="of each launch and form (default 100)")
     training.add_argument("--batch", type=int, default=64, help="examples of each replica (default 64)")
     add_rounds(training)
-    whole = verbs.add_parser("table", help="all comparisons that ours is judged by on one machine; an hour or two", allow_abbrev=False)
+    gradients_of = verbs.add_parser("cg", help="measure conjugate gradients with halos, beside the same program in plain MPI", allow_abbrev=False)
+    gradients_of.set_defaults(call=do_cg)
+    gradients_of.add_argument("--ranks", default="2,4", help="numbers of ranks, with commas between (default 2,4)")
+    gradients_of.add_argument("--grids", default="16,48,128,512", help="points of an edge, with commas between (default 16,48,128,512)")
+    gradients_of.add_argument("--peers", metavar="NAMES", help=f"only these of {', '.join(peers.NAMES)}")
+    gradients_of.add_argument("--json", metavar="FILE", help="write the rows there as well")
+    add_rounds(gradients_of)
+    whole = verbs.add_parser("table", help="every operation beside the best peer; hours, and can be interrupted", allow_abbrev=False)
     whole.set_defaults(call=do_table)
-    whole.add_argument("--only", metavar="WORDS", help="only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
-    whole.add_argument("--nodes", action="store_true", help="those between virtual nodes instead")
-    whole.add_argument("--out", metavar="FILE", help="write it there as well")
-    add_effort(whole)
-    add_links(whole)
+    add_table(whole)
     return parser
+
+
+def add_table(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--minutes", type=float, help="choose the number of rounds so that all takes about so long, without choosing settings; default: --launches rounds")
+    add("--ranks", default="2,4,8", help="numbers of ranks, with commas between (default 2,4,8)")
+    add("--sizes", default=",".join(map(str, operations.SIZES)), help="as `compare` has them (default 8,512,8K,128K,2M,32M)")
+    add("--operations", metavar="NAMES", help="only these, with commas between")
+    add("--state", metavar="FILE", default=str(peers.HOME / "table.json"), help="where it keeps what it has measured (default build/peers/table.json)")
+    add("--readme", action="store_true", help="measure nothing: print README's table from the state")
+    add("--text", action="store_true", help="measure nothing: print the whole table from the state")
+    add("--goals", action="store_true", help="all_reduce, lists of gradients and four more operations instead, at many sizes; an hour or two")
+    add("--nodes", action="store_true", help="those between virtual nodes instead")
+    add("--only", metavar="WORDS", help="with --goals or --nodes: only comparisons whose titles have them, as 'all_reduce, 2 ranks'")
+    add("--out", metavar="FILE", help="write it there as well")
+    add_effort(parser)
+    add_links(parser)
+    parser.set_defaults(seconds=None)
 
 
 def add_links(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +151,7 @@ def add_effort(parser: argparse.ArgumentParser) -> None:
 
 def add_measuring(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("collective", nargs="?", default="all_reduce", help=", ".join(TUNED))
+    add("collective", nargs="?", default="all_reduce", help=", ".join(KNOWN))
     add("--ranks", type=int, help="how many (default 2; with --cluster what that says)")
     add("--sizes", default="8,512,8K,128K,512K,2M,32M", help="bytes of a rank as nccl-tests counts them, with commas between")
     add("--gradients", metavar="LISTS", help=f"lists of tensors instead of sizes: {', '.join(gradients.LISTS)}")
@@ -180,6 +206,9 @@ def words_of(part: scoreboard.Part, options) -> argparse.Namespace:
 
 
 def do_table(options) -> int:
+    if not (options.goals or options.nodes):
+        return do_operations(options)
+    options.seconds = options.seconds or 0.3
     parts = scoreboard.chosen(options.only, options.nodes)
     if not parts:
         raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.chosen(None, options.nodes))}")
@@ -208,6 +237,89 @@ def do_table(options) -> int:
     return 0 if scoreboard.run(parts, measured, write) else 3
 
 
+def do_operations(options) -> int:
+    """Every operation, or what has been measured of it."""
+    if options.burst or options.only:
+        raise Misuse("--burst and --only are for `peers table --nodes` and `--goals`; here --operations, --ranks and --sizes select rows")
+    path = Path(options.state)
+    if options.out:
+        check_writable(Path(options.out), "--out")
+    if options.readme or options.text:
+        state = TableState.load(path)
+        ranks = numbers(options.ranks)[0]
+        if options.readme and str(ranks) not in state.rounds:
+            raise Misuse(f"{path}: no round of {ranks} ranks is complete; --ranks selects another number")
+        return write_out(table_rows.readme(state, ranks) if options.readme else table_rows.text(state), options.out)
+    os.environ.setdefault("XDG_CACHE_HOME", str(path.parent.resolve() / f"{path.stem}-cache"))  # nothing that was learned under load
+    plan = table_plan(options)
+    state = TableState.open(path, about_table(plan, options))
+    operations.run(plan, state)
+    plan.say("")
+    write_out(table_rows.text(state), options.out)
+    return 0 if table_rows.reached_everything(state) else 3
+
+
+def write_out(text: str, out: str | None) -> int:
+    print(text, end="", flush=True)
+    if out:
+        Path(out).write_text(text, encoding="utf-8")
+    return 0
+
+
+def numbers(words: str) -> list[int]:
+    found = words.split(",")
+    if not all(word.isdigit() and 2 <= int(word) <= MOST_RANKS for word in found):
+        raise Misuse(f"--ranks {words}: write numbers from 2 to {MOST_RANKS} with commas between, as 2,4,8")
+    return list(dict.fromkeys(map(int, found)))
+
+
+def table_plan(options) -> operations.TablePlan:
+    options.seconds = options.seconds or 0.1
+    check_effort(options.launches, (("--seconds", options.seconds), ("--tuning-seconds", options.tuning_seconds), ("--limit", options.limit or 1)))
+    if options.minutes is not None and not 1 <= options.minutes <= 10_000:
+        raise Misuse(f"--minutes {options.minutes:g}: there can be 1 to 10000")
+    names = operations.check(options.operations.split(",") if options.operations else list(variants.KNOWN))
+    found, ranks = sizes.parse_sizes(options.sizes, operations.ELEMENT), numbers(options.ranks)
+    check_memory(max(ranks), 2 * max(found))
+    ours = peers.find_ours(Path(options.build))
+    there, left_out = compare.find_all(compare.Ask("all_reduce", 2, "f32", "sum", 1, 1, 1, None, None, Path(), random.Random(), 1,
+                                                   options.peers.split(",") if options.peers else None, {"8": "8"}))
+    for name, reason in left_out.items():
+        print(f"# left out: {name}: {printable(reason)}", file=sys.stderr)
+    if not there:
+        raise Misuse("there is nothing to compare with; `tools/peers install` gets peers")
+    return operations.TablePlan([*there, ours], ranks, names, found, options.seconds, options.tuning_seconds, options.seed,
+                                None if options.minutes else options.launches, options.minutes, len(os.sched_getaffinity(0)), options.limit,
+                                say=say_on_terminal if sys.stderr.isatty() else lambda _: None)
+
+
+def about_table(plan: operations.TablePlan, options) -> dict:
+    machine, commit = scoreboard.about_here(peers.ROOT).removeprefix("# ").split("; commit ")
+    program = hashlib.sha256(plan.peers[-1].program.read_bytes()).hexdigest()[:12]
+    return {"machine": machine, "commit": commit, "program": program, "peers": [peer.name for peer in plan.peers], "ranks": plan.ranks,
+            "operations": plan.operations, "sizes": plan.sizes, "seconds": plan.seconds, "tuning_seconds": plan.tuning_seconds, "seed": plan.seed}
+
+
+def do_cg(options) -> int:
+    check_effort(options.launches, ())
+    grids = options.grids.split(",")
+    if not all(word.isdigit() and 4 <= int(word) <= 4096 for word in grids):
+        raise Misuse(f"--grids {options.grids}: write numbers from 4 to 4096 with commas between, as 16,48,128,512")
+    if options.json:
+        check_writable(Path(options.json))
+    say = say_on_terminal if sys.stderr.isatty() else lambda _: None
+    found, left_out = cg.find_all(options.peers.split(",") if options.peers else list(peers.NAMES), Path(options.build))
+    plan = cg.Plan(found, numbers(options.ranks), list(dict.fromkeys(map(int, grids))), options.launches, options.seed, len(os.sched_getaffinity(0)), say=say)
+    if min(plan.grids) < max(plan.ranks):
+        raise Misuse(f"--grids {min(plan.grids)}: there must be at least as many points in an edge as ranks, {max(plan.ranks)}")
+    rows = cg.measure(plan)
+    say("")
+    print(cg.text(rows, found, left_out), flush=True)
+    if options.json:
+        Path(options.json).write_text(json.dumps([row.words() for row in rows], indent=1) + "\n", encoding="utf-8")
+    return cg.exit_code(rows)
+
+
 def do_data(options) -> int:
     check_effort(options.launches, (("--seconds", options.seconds),))
     return data.measure(options, say_on_terminal if sys.stderr.isatty() else lambda _: None)
@@ -234,8 +346,8 @@ def bytes_of(row: dict) -> int:
 
 
 def ask_of(options) -> compare.Ask:
-    if options.collective not in TUNED:
-        raise Misuse(f"there is no collective '{options.collective}'; there are {', '.join(TUNED)}")
+    if options.collective not in KNOWN:
+        raise Misuse(f"there is no collective '{options.collective}'; there are {', '.join(KNOWN)}")
     for name, value, known in (("--type", options.type, ELEMENTS), ("--op", options.op, OPS)):
         if value not in known:
             raise Misuse(f"{name} {value}: there are {', '.join(known)}")

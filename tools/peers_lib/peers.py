@@ -98,16 +98,16 @@ def require_open_mpi(mpirun: str) -> None:
         raise Unusable(f"{mpirun} is not Open MPI's; install openmpi-bin")
 
 
-def compiled(peer: Peer) -> Peer:
+def compiled(peer: Peer, sources: tuple[Path, ...] = (*SOURCES,), flags: tuple[str, ...] = ("-std=c11", "-O2")) -> Peer:
     """With its program, which is compiled when the sources or the compiler are new."""
     if peer.program:
         return peer
-    content = b"".join(path.read_bytes() for path in SOURCES + HEADERS) + peer.mpicc.encode()
+    content = b"".join(path.read_bytes() for path in [*sources, *HEADERS]) + " ".join([peer.mpicc, *flags]).encode()
     program = HOME / "programs" / f"{peer.name}-{hashlib.sha256(content).hexdigest()[:12]}"
     if not program.exists():
         program.parent.mkdir(parents=True, exist_ok=True)
         building = program.with_name(f"{program.name}.{os.getpid()}")
-        words = [peer.mpicc, "-std=c11", "-O2", "-o", str(building), *map(str, SOURCES)]
+        words = [peer.mpicc, "-o", str(building), *map(str, sources), *flags]
         try:
             done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment(peer), timeout=COMPILING_S)
         except (OSError, subprocess.TimeoutExpired) as error:

@@ -69,7 +69,10 @@ class Goal:
 # Of the bytes that the floor copies, all ranks at once, how many must be moved at least: half of them for each byte
 # that is read, half for each that is written.
 MOVED = {"all_gather": lambda _: 1, "all_to_all": lambda _: 1, "broadcast": lambda ranks: (ranks - 1) / ranks,
-         "reduce_scatter": lambda ranks: (ranks + 1) / (2 * ranks)}
+         "reduce_scatter": lambda ranks: (ranks + 1) / (2 * ranks), "reduce": lambda ranks: (ranks + 1) / (2 * ranks),
+         "gather": lambda ranks: 1 / ranks, "scatter": lambda ranks: 1 / ranks, "scan": lambda _: 1,
+         "exscan": lambda ranks: (ranks - 1) / ranks, "sendrecv": lambda _: 1, "halo": lambda _: 4}
+MOVED |= {f"{name}_v": MOVED[name] for name in ("all_gather", "gather", "scatter", "reduce_scatter", "all_to_all")}
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,14 @@ twice for longer, since the shortest of many noisy times is not the best.
 """
 import random
 from collections.abc import Callable
+from statistics import geometric_mean
 
 from .errors import Unusable
 from .gradients import bytes_of
 from .launch import Job, Outcome, Place, measure
 from .own_table import LABEL, tuned
 from .peers import Launch, Peer
-from .variants import Variant, variants_of
+from .variants import MESSAGES, Variant, variants_of
 
 FINALISTS = 3
 FINALS = 2
@@ -22,7 +23,7 @@ AGAIN = 4  # times as long for those that are tried again
 LARGE_LIST = 32 << 20
 STANDS_FOR_LARGE = f"{(16 << 20) // 4}x1"
 PROMISING = 4
-WITHOUT_TABLE = ("list", "barrier")
+WITHOUT_TABLE = ("list", "barrier", "sendrecv", "halo")
 
 Chosen = dict[str, Variant]  # by size, in the words of a job
 
@@ -34,11 +35,20 @@ def grouped(jobs: list[Job]) -> dict[Launch, list[Job]]:
     return groups
 
 
+def best_of(times: dict[tuple[Variant, str], float], sizes: list[str]) -> Variant | None:
+    """The shortest geometric mean over these sizes; of variants alike the first by name."""
+    variants = {variant for variant, at in times if at in sizes}
+    scores = [(geometric_mean([times[variant, size] for size in sizes]), variant.title, variant) for variant in variants
+              if all((variant, size) in times for size in sizes)]
+    return min(scores, key=lambda each: each[:2], default=(0, "", None))[2]
+
+
 class Tuning:
     def __init__(self, place: Place, collective: str, sizes: list[str], seconds: float, crowded: bool, draw: random.Random,
                  measurer: Callable[..., Outcome] = measure, say: Callable[[str], None] = lambda _: None, way: str | None = None,
-                 tabler: Callable[[Peer, Place, str, list[str]], Variant] = tuned):
+                 tabler: Callable[[Peer, Place, str, list[str]], Variant] = tuned, class_of: Callable[[str], str] | None = None):
         self.way = way  # the only one that ours may take
+        self.class_of = class_of  # sizes of one class get the same variant; without it each size has its own
         self.tabler = tabler
         self.place, self.collective, self.sizes, self.seconds = place, collective, sizes, seconds
         self.crowded, self.draw, self.measurer, self.say = crowded, draw, measurer, say
@@ -55,25 +65,36 @@ class Tuning:
             variants += self.with_table(peer)
         if len(variants) == 1:
             return {size: variants[0] for size in self.sizes}
-        plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield"))]
+        plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield")) or self.collective in MESSAGES]
         times = self.times_of(peer, plain or variants[:1], self.sizes, self.seconds)
         if not self.hopeless(times):
             rest = [each for each in variants if each not in plain]
             times |= self.times_of(peer, rest, self.sizes, self.seconds, only=self.promising(peer, rest))
-        finalists = self.finalists(times)
+        finalists = self.with_whole_classes(self.finalists(times))
         again: dict[tuple[Variant, str], float] = {}
         for _ in range(FINALS):  # apart in time, so that one disturbance of the machine does not decide
             once = self.times_of(peer, sorted({each for each, _ in finalists}, key=lambda each: each.title), self.sizes,
                                  AGAIN * self.seconds, only=finalists)
             again |= {key: min(us, again.get(key, us)) for key, us in once.items()}
         chosen = {}
-        for size in self.sizes:
-            best = min(((us, variant.title, variant) for (variant, at), us in (again or times).items() if at == size),
-                       key=lambda each: each[:2], default=None)
-            if best:
-                chosen[size] = best[2]
-                self.fastest[size] = min(best[0], self.fastest.get(size, best[0]))
+        for group in self.groups():
+            best = best_of(again or times, group)
+            for size in group if best else []:
+                chosen[size] = best
+                here = (again or times)[best, size]
+                self.fastest[size] = min(here, self.fastest.get(size, here))
         return chosen
+
+    def groups(self) -> list[list[str]]:
+        """Sizes that get the same variant."""
+        found: dict[str, list[str]] = {}
+        for size in self.sizes:
+            found.setdefault(self.class_of(size) if self.class_of else size, []).append(size)
+        return list(found.values())
+
+    def with_whole_classes(self, finalists: set[tuple[Variant, str]]) -> set[tuple[Variant, str]]:
+        """A finalist at one size is tried at the other sizes of its class as well."""
+        return {(variant, size) for group in self.groups() for variant, at in finalists if at in group for size in group}
 
     def with_table(self, peer: Peer) -> list[Variant]:
         self.say(f"tuning {peer.name}: lockstep tune")
@@ -86,7 +107,7 @@ class Tuning:
     def times_of(self, peer: Peer, variants: list[Variant], sizes: list[str], seconds: float,
                  only: set[tuple[Variant, str]] | None = None) -> dict[tuple[Variant, str], float]:
         jobs = [Job(self.collective, size, seconds, variant) for size in sizes for variant in variants
-                if bytes_of(size) >= variant.least
+                if (bytes_of(size) >= variant.least if only is None or not self.class_of else True)
                 and (only is None or (variant, size) in only)]
         found = {}
         for number, (launch, group) in enumerate(groups := grouped(jobs).items(), start=1):

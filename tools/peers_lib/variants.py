@@ -38,7 +38,8 @@ SEGMENTS = (32 << 10, 128 << 10, 512 << 10)
 TUNED = {"all_reduce": ("allreduce", 6, (5,)), "reduce": ("reduce", 7, (2, 3, 4, 5)), "broadcast": ("bcast", 9, (2, 3, 4, 5, 6)),
          "reduce_scatter": ("reduce_scatter_block", 4, ()), "all_gather": ("allgather", 8, ()), "gather": ("gather", 3, ()),
          "scatter": ("scatter", 3, ()), "all_to_all": ("alltoall", 5, ()), "scan": ("scan", 2, ()), "exscan": ("exscan", 2, ()),
-         "barrier": ("barrier", 6, ())}
+         "barrier": ("barrier", 6, ()), "all_gather_v": ("allgatherv", 5, ()), "reduce_scatter_v": ("reduce_scatter", 4, ()),
+         "all_to_all_v": ("alltoallv", 2, ()), "gather_v": ("gatherv", 0, ()), "scatter_v": ("scatterv", 0, ())}
 
 # MPICH's names of the variable, and of the algorithms that need no more than being named.
 MPICH = {"all_reduce": ("ALLREDUCE", "recursive_doubling recursive_multiplying reduce_scatter_allgather tree recexch ring "
@@ -49,14 +50,22 @@ MPICH = {"all_reduce": ("ALLREDUCE", "recursive_doubling recursive_multiplying r
          "all_gather": ("ALLGATHER", "brucks k_brucks recursive_doubling ring recexch_doubling recexch_halving"),
          "gather": ("GATHER", "binomial"), "scatter": ("SCATTER", "binomial"),
          "all_to_all": ("ALLTOALL", "brucks k_brucks pairwise scattered"), "scan": ("SCAN", "recursive_doubling"),
-         "exscan": ("EXSCAN", "recursive_doubling"), "barrier": ("BARRIER", "k_dissemination recexch")}
+         "exscan": ("EXSCAN", "recursive_doubling"), "barrier": ("BARRIER", "k_dissemination recexch"),
+         "all_gather_v": ("ALLGATHERV", "brucks recursive_doubling ring recexch_doubling recexch_halving"),
+         "reduce_scatter_v": ("REDUCE_SCATTER", "recursive_doubling pairwise recursive_halving"),
+         "all_to_all_v": ("ALLTOALLV", "scattered"), "gather_v": ("GATHERV", ""), "scatter_v": ("SCATTERV", "")}
 MPICH_SHARED = ("BCAST", "REDUCE", "ALLREDUCE", "BARRIER")  # have release_gather, over shared memory
 
 # Intel MPI's names, and the highest number of an algorithm.
 INTEL = {"all_reduce": ("ALLREDUCE", 25), "reduce": ("REDUCE", 14), "broadcast": ("BCAST", 15),
          "reduce_scatter": ("REDUCE_SCATTER_BLOCK", 5), "all_gather": ("ALLGATHER", 6), "gather": ("GATHER", 4),
          "scatter": ("SCATTER", 4), "all_to_all": ("ALLTOALL", 5), "scan": ("SCAN", 2), "exscan": ("EXSCAN", 2),
-         "barrier": ("BARRIER", 11)}
+         "barrier": ("BARRIER", 11), "all_gather_v": ("ALLGATHERV", 7), "reduce_scatter_v": ("REDUCE_SCATTER", 5),
+         "all_to_all_v": ("ALLTOALLV", 4), "gather_v": ("GATHERV", 3), "scatter_v": ("SCATTERV", 2)}
+
+# What is no collective in MPI, and the ways in which peer_bench.c does it.
+MESSAGES = {"sendrecv": ("sendrecv",), "halo": ("isend", "neighbour")}
+KNOWN = (*TUNED, *MESSAGES)
 
 
 def variants_of(peer: Peer, collective: str, crowded: bool, cluster: bool) -> list[Variant]:
@@ -66,6 +75,8 @@ def variants_of(peer: Peer, collective: str, crowded: bool, cluster: bool) -> li
     if peer.kind == "python":
         return [Variant("buckets as DDP makes them" if peer.name == "torch_ddp" else "RING in a tf.function")]
     what = "all_reduce" if collective == "list" else collective
+    if what in MESSAGES:
+        return [Variant(f"{way}, {name}", launch) for way in MESSAGES[what] for name, launch in waiting(peer, crowded, cluster).items()]
     return {"openmpi": open_mpi, "mpich": mpich, "intel": intel}[peer.kind](what, crowded, cluster)
 
 
@@ -76,6 +87,18 @@ def ours(collective: str, crowded: bool, cluster: bool) -> list[Variant]:
     names = LISTS if collective == "list" else ("plain",)
     bound = [] if crowded or cluster else [Launch(as_it_comes=True)]
     return [Variant(name, launch) for name in names for launch in [Launch(), *bound]]
+
+
+def waiting(peer: Peer, crowded: bool, cluster: bool) -> dict[str, Launch]:
+    """How ranks wait, and how messages within a node go."""
+    if peer.kind == "openmpi":
+        found = {} if crowded or cluster else {"as it comes": AS_IT_COMES.launch}
+        return found | {"yielding": Launch(), "without single copy": Launch(mca=tuple((f"btl_{name}_single_copy_mechanism", "none") for name in ("vader", "sm")))}
+    if peer.kind == "mpich":
+        yields = (("MPIR_CVAR_ENABLE_HEAVY_YIELD", "1"), ("MPIR_CVAR_POLLS_BEFORE_YIELD", "1"))
+        return {"as it comes": AS_IT_COMES.launch} | ({"yielding": Launch(environment=yields)} if crowded else {})
+    found = {"sched_yield": Launch(environment=(("I_MPI_THREAD_YIELD", "3"),))}
+    return found | ({"short sleep": Launch(environment=(("I_MPI_THREAD_YIELD", "2"),))} if crowded else {"as it comes": AS_IT_COMES.launch, "unbound": Launch()})
 
 
 def open_mpi(collective: str, crowded: bool, cluster: bool) -> list[Variant]:

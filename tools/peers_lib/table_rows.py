@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of `tools/peers table`: medians, ratios, what each must reach, and the tables for people and for README."""
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+from .figures import median, ratio, ratio_interval
+from .report import number
+from .scoreboard import MOVED, show
+from .table_state import TableState
+
+K = 1 << 10
+NEAR_COPY = 1.1  # times a plain copy of what must move: such a row is reached
+BEHIND = 0.95
+MEANS = {2: (1.7, 1.3), 4: (1.9, 1.4), 8: (1.9, 1.4)}  # beside Open MPI 4.1 as it comes; beside the best
+README_SIZES = (8, 8 * K, 128 * K, 2 * K * K, 32 * K * K)
+README_SLOTS = ("8 B", "8 KiB", "128 KiB", "2 MiB", "32 MiB")
+OURS = ("ours", "symmetric", "floor", "as_it_comes")
+
+
+@dataclass
+class Row:
+    operation: str
+    size: int
+    ranks: int
+    rounds: int
+    repeated: bool
+    peers: dict[str, float]  # us
+    best: str | None
+    ours: float | None
+    symmetric: float | None
+    floor: float | None
+    ratio: float | None
+    interval: list[float] | None
+    ratio_symmetric: float | None
+    interval_symmetric: list[float] | None
+    ratio_as_it_comes: float | None
+    must: float
+    must_symmetric: float
+
+    @property
+    def name(self) -> str:
+        return f"{self.operation}:{self.size}"
+
+    @property
+    def is_near_copy(self) -> bool:
+        moved = MOVED.get(self.operation)
+        return bool(moved and self.floor and self.ours and self.ours <= NEAR_COPY * self.floor * moved(self.ranks))
+
+    @property
+    def verdict(self) -> str:
+        """Whether it is certain that the row misses what it must reach."""
+        if self.ratio is None:
+            return "not measured"
+        if is_below(self.ratio, self.interval, self.must):
+            return "copy" if self.is_near_copy else "MISSED"
+        if self.must_symmetric and (self.ratio_symmetric is None or is_below(self.ratio_symmetric, self.interval_symmetric, self.must_symmetric)):
+            return "MISSED symmetric"
+        return "reached"
+
+    @property
+    def is_missed(self) -> bool:
+        return self.verdict.startswith(("MISSED", "not"))
+
+
+def is_below(value: float, interval: list[float] | None, must: float) -> bool:
+    return (interval[1] if interval else value) < must
+
+
+def must_of(operation: str, size: int, ranks: int) -> tuple[float, float]:
+    """With plain buffers, and with symmetric ones; 0: nothing."""
+    if ranks > 4:
+        return 0, 0  # only the means count
+    if ranks == 2 and operation == "all_reduce":
+        return 1.2, 2.0 if size >= 8 * K else 0
+    if ranks == 2 and operation in ("sendrecv", "halo") and size <= 64 * K:
+        return 1.0, 0
+    return BEHIND, 0
+
+
+def series(rounds: list[dict], subject: str, name: str) -> list[float] | None:
+    """One figure for each round; nothing if a round has none."""
+    found = [each["us"].get(subject, {}).get(floor_name(name) if subject == "floor" else name) for each in rounds]
+    return found if found and None not in found else None
+
+
+def floor_name(name: str) -> str:
+    return f"floor:{name.split(':')[1]}"
+
+
+def row_of(name: str, ranks: int, rounds: list[dict], repeated: bool) -> Row:
+    operation, size = name.split(":")
+    subjects = dict.fromkeys(subject for each in rounds for subject in each["us"] if subject not in OURS)
+    theirs = {subject: times for subject in subjects if (times := series(rounds, subject, name))}
+    ours, symmetric, floor, plain = (series(rounds, subject, name) for subject in OURS)
+    best = min(theirs, key=lambda each: median(theirs[each])) if theirs else None
+
+    def beside(of_best, of_ours):
+        return (ratio(of_best, of_ours), ratio_interval(of_best, of_ours)) if of_best and of_ours else (None, None)
+
+    plainly, interval = beside(theirs.get(best), ours)
+    ratio_symmetric, interval_symmetric = beside(theirs.get(best), symmetric)
+    middle = [median(each) if each else None for each in (ours, symmetric, floor)]
+    return Row(operation, int(size), ranks, len(rounds), repeated, {each: median(times) for each, times in theirs.items()}, best, *middle,
+               plainly, interval, ratio_symmetric, interval_symmetric, beside(plain, ours)[0], *must_of(operation, int(size), ranks))
+
+
+def rows_of(state: TableState, ranks: int) -> list[Row]:
+    """Of a row that was measured once more, that counts."""
+    rounds = state.rounds.get(str(ranks), [])
+    repeats = state.repeats.get(str(ranks), {"rows": [], "rounds": []})
+    again = repeats["rows"] if len(repeats["rounds"]) >= len(rounds) else []
+    names = dict.fromkeys(name for each in rounds for subject in each["us"].values() for name in subject if not name.startswith("floor:"))
+    order = sorted(names, key=lambda name: (state.about["operations"].index(name.split(":")[0]), int(name.split(":")[1])))
+    return [row_of(name, ranks, repeats["rounds"] if name in again else rounds, name in again) for name in order]
+
+
+def missed_rows(state: TableState, ranks: int) -> list[str]:
+    return [row.name for row in rows_of(state, ranks) if row.is_missed and row.ours]
+
+
+def means_of(rows: list[Row]) -> tuple[float | None, float | None]:
+    found = [[value for row in rows if (value := getattr(row, name))] for name in ("ratio_as_it_comes", "ratio")]
+    return tuple(geometric_mean(each) if each else None for each in found)
+
+
+def shown(value: float | None) -> str:
+    return f"{value:.2f}" if value else "-"
+
+
+def interval_words(interval: list[float] | None) -> str:
+    if not interval:
+        return "-"
+    return f"[{interval[0]:.2f}, {interval[1]:.2f}]" + (" =" if interval[0] <= 1 <= interval[1] else "")
+
+
+def table(rows: list[Row]) -> list[str]:
+    peers = list(dict.fromkeys(name for row in rows for name in row.peers))
+    lines = [["operation", "size", *peers, "best", "ours", "symmetric", "copy", "ratio", "[95 %]", "symmetric", "as it comes", "must", "rounds", ""]]
+    for row in rows:
+        moved = MOVED.get(row.operation)
+        copy = row.floor * moved(row.ranks) if moved and row.floor else None
+        lines.append([row.operation, show(row.size) if row.operation != "barrier" else "-", *(number(row.peers.get(name)) for name in peers),
+                      row.best or "-", number(row.ours), number(row.symmetric), number(copy), shown(row.ratio), interval_words(row.interval),
+                      shown(row.ratio_symmetric), shown(row.ratio_as_it_comes), shown(row.must), f"{row.rounds}{'*' if row.repeated else ''}",
+                      row.verdict if row.must else ""])
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return ["  ".join(word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))).rstrip()
+            for line in lines]
+
+
+def text(state: TableState) -> str:
+    """All tables, the means, and the rows that are behind."""
+    about = state.about
+    lines = [f"# {about['machine']}; commit {about['commit']}; f32 sum; us, medians over rounds of launches; settings chosen once and held",
+             "# " + "; ".join(f"{name}: {version}" for name, version in state.versions.items()),
+             "# ratio: the best peer's time divided by ours; copy: a plain copy of what must move; * measured once more; copy as verdict: within 1.1 of it"]
+    closing = ["# geometric means, and what they must be"]
+    behind = []
+    for ranks in sorted(map(int, state.rounds)):
+        rows = rows_of(state, ranks)
+        lines += ["", f"# {ranks} ranks", *table(rows)]
+        means, musts = means_of(rows), MEANS.get(ranks, (0, 0))
+        for name, mean, must in zip(("Open MPI 4.1 as it comes", "the best of the peers"), means, musts):
+            closing.append(f"{ranks} ranks, {name}: {shown(mean)} (must {must:.1f}): {'reached' if mean and mean >= must else 'MISSED'}")
+        behind += [line_behind(row) for row in rows if row.ratio and row.ratio < BEHIND]
+        behind += [line_behind(row) for row in rows if row.is_missed and not (row.ratio and row.ratio < BEHIND)]
+        lines += [f"# left out: {name}: {reason}" for name, reason in state.left_out.get(str(ranks), {}).items()]
+    closing += ["", f"# rows below {BEHIND}, or certain to miss what they must reach: {len(behind)}", *behind]
+    return "\n".join([*lines, "", *closing, f"# measuring took {state.seconds / 60:.0f} minutes"]) + "\n"
+
+
+def line_behind(row: Row) -> str:
+    near = ", within 1.1 of a copy" if row.is_near_copy else ""
+    return f"{row.ranks} ranks, {row.operation} {show(row.size)}: {shown(row.ratio)} {interval_words(row.interval)} by {row.best}{near}: {row.verdict}"
+
+
+def reached_everything(state: TableState) -> bool:
+    for ranks in map(int, state.rounds):
+        rows, musts = rows_of(state, ranks), MEANS.get(ranks, (0, 0))
+        if any(row.is_missed for row in rows) or any(not mean or mean < must for mean, must in zip(means_of(rows), musts)):
+            return False
+    return bool(state.rounds)
+
+
+def readme(state: TableState, ranks: int) -> str:
+    """Of each operation the ratio to the best peer; bold where the peer is ahead, = where no winner shows."""
+    rows = {(row.operation, row.size): row for row in rows_of(state, ranks)}
+    lines = [f"| {ranks} ranks | {' | '.join(README_SLOTS)} |", "|---" * (len(README_SIZES) + 1) + "|"]
+    for operation in state.about["operations"]:
+        there = sorted(size for name, size in rows if name == operation)
+        cells = [readme_cell(rows.get((operation, slot_of(size, there)))) for size in README_SIZES]
+        if operation == "barrier":
+            cells = [readme_cell(rows.get((operation, 0))), *("" for _ in README_SIZES[1:])]
+        lines.append(f"| {operation} | {' | '.join(cells)} |")
+    means = [shown(mean) for mean in means_of(list(rows.values()))]
+    peers = ", ".join(version for name, version in state.versions.items() if name != "ours")
+    return "\n".join([*lines, "", f"The fastest peer's time divided by Lockstep's, on {state.about['machine']}, of {peers}. **Bold**: the peer is faster. "
+                      f"`=`: these launches show no winner. Geometric means of all {len(rows)} rows: {means[1]} beside the fastest peer, "
+                      f"{means[0]} beside Open MPI 4.1 without settings."]) + "\n"
+
+
+def slot_of(size: int, there: list[int]) -> int | None:
+    """The row of this size, or the least that ranks with blocks of their own can have."""
+    return size if size in there else next((each for each in there if size < each < 512), None)
+
+
+def readme_cell(row: Row | None) -> str:
+    if row is None or row.ratio is None:
+        return "-"
+    if row.interval and row.interval[0] <= 1 <= row.interval[1]:
+        return f"{row.ratio:.2f} ="
+    return f"**{row.ratio:.2f}**" if row.ratio < 1 else f"{row.ratio:.2f}"
