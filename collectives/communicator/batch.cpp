@@ -66,7 +66,6 @@ Request Batch::start_behind(const std::vector<std::shared_ptr<gpu::StreamMark>>&
 }
 
 void Batch::run(Origin origin) {
-  if (!stream_) return start(origin).wait(origin);
   pack_for(origin);
   core_->run_all(calls_, origin);
 }

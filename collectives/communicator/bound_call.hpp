@@ -39,6 +39,9 @@ struct BoundCall {
   // have decided against GPUs.
   std::shared_ptr<DeviceCall> gpus = {};
 
+  // True if the host runs the call on the caller's buffers, with nothing to do before it or after it.
+  bool is_direct() const { return gpus == nullptr && !stream && staged == nullptr && in.empty() && back.empty(); }
+
   // Return the name of the chosen algorithm, and the reason for the choice, as texts for people.
   const std::string& algorithm() const;
   const std::string& why() const;

@@ -18,7 +18,7 @@ CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shar
       factory_(member_, std::move(maker)),
       device_path_(make_device_path(member_, factory_)),
       binder_(member_, *device_path_),
-      repeated_calls_(member_, *device_path_),
+      repeated_calls_(*device_path_),
       pending_calls_(member_, *device_path_),
       messages_(member_, pending_calls_) {
   member_.call_after_failure([this] { device_path_->abort(); });
@@ -45,19 +45,34 @@ void CommunicatorCore::set_timeout(Duration timeout) {
 // Tries the kept calls first. A call that is kept needs no vote, because it is too small for one.
 void CommunicatorCore::run(const CallRequest& request) {
   const ExclusiveUse use(member_, request.origin);
-  const RepeatedCalls::Result repeated = repeated_calls_.run(request, binder_.subject_key());
-  if (repeated.has_run) return;
+  member_.refuse_if_closed();
+  const RepeatedCalls::Match repeated = repeated_calls_.find(request, binder_.subject_key());
+  if (repeated.call != nullptr) return member_.engine().run(*repeated.call);
   if (repeated.place == nullptr) return run_inside(binder_.bind(request, QueryRule::if_large), request.origin);
-  const BoundCall bound_call = binder_.bind(request, QueryRule::never);
+  member_.engine().run(bind_repeated(request, *repeated.place).call);
+}
+
+BoundCall CommunicatorCore::bind_repeated(const CallRequest& request, RepeatedCalls::RepeatedCall& place) {
+  BoundCall bound_call = binder_.bind(request, QueryRule::never);
   if (bound_call.call.plan->in_node && !member_.options().strict)
-    RepeatedCalls::remember(*repeated.place, request, binder_.subject_key(), bound_call.call);
-  member_.engine().run(bound_call.call);
+    RepeatedCalls::remember(place, request, binder_.subject_key(), bound_call.call);
+  return bound_call;
 }
 
 void CommunicatorCore::run(const BoundCall& bound_call, Origin origin) {
   const ExclusiveUse use(member_, origin);
   refuse_if_gone({&bound_call, 1}, origin);
+  if (bound_call.is_direct()) return run_direct(bound_call.call);
   run_inside(bound_call, origin);
+}
+
+void CommunicatorCore::run_direct(const Call& call) {
+  const Duration limit = member_.options().timeout;
+  if (call.limit == limit) [[likely]]
+    return member_.engine().run(call);
+  Call now = call;  // The call was planned under another timeout.
+  now.limit = limit;
+  member_.engine().run(now);
 }
 
 void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
@@ -77,6 +92,7 @@ void CommunicatorCore::run_inside(const BoundCall& bound_call, const Origin& ori
 void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) {
   const ExclusiveUse use(member_, origin);
   refuse_if_gone(calls, origin);
+  if (calls.size() == 1 && calls.front().is_direct()) return run_direct(calls.front().call);
   const CallHandle handle = take_slot(origin);
   begin_all(calls, handle);
   wait_unless_in_stream(handle);
@@ -84,16 +100,28 @@ void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) 
 
 CallHandle CommunicatorCore::start(const CallRequest& request) {
   const ExclusiveUse use(member_, request.origin);
+  member_.refuse_if_closed();
+  const RepeatedCalls::Match repeated = repeated_calls_.find(request, binder_.subject_key());
+  if (repeated.call != nullptr) return start_direct(*repeated.call, request.origin);
   // A call that does not block asks no member for its memory, unless the members have named a stream.
-  const BoundCall bound_call = binder_.bind(request, request.stream ? QueryRule::if_large : QueryRule::never);
+  const BoundCall bound_call = repeated.place != nullptr
+                                   ? bind_repeated(request, *repeated.place)
+                                   : binder_.bind(request, request.stream ? QueryRule::if_large : QueryRule::never);
   const CallHandle handle = take_slot(request.origin);
   begin_all({&bound_call, 1}, handle);
+  return handle;
+}
+
+CallHandle CommunicatorCore::start_direct(const Call& call, const Origin& origin) {
+  const CallHandle handle = pending_calls_.take(origin);
+  pending_calls_.or_release(handle, [&] { pending_calls_.start(call, pending_calls_.at(handle)); });
   return handle;
 }
 
 CallHandle CommunicatorCore::start_all(std::span<const BoundCall> calls, Origin origin, const StreamMarks& behind) {
   const ExclusiveUse use(member_, origin);
   refuse_if_gone(calls, origin);
+  if (calls.size() == 1 && behind.empty() && calls.front().is_direct()) return start_direct(calls.front().call, origin);
   const CallHandle handle = take_slot(origin);
   pending_calls_.at(handle).on_gpus.behind = behind;
   begin_all(calls, handle);

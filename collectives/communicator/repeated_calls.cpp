@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the call that a request repeats, and runs it with the request's buffers.
+// Finds the call that a request repeats, and gives it the request's buffers.
 #include "collectives/communicator/repeated_calls.hpp"
 
 #include <algorithm>
 
 #include "collectives/communicator/staging.hpp"
-#include "collectives/engine/engine.hpp"
-#include "collectives/engine/real_platform.hpp"
 
 namespace lockstep::detail {
 namespace {
@@ -29,15 +27,13 @@ bool is_same(const RepeatedCalls::RepeatedCall& known, const CallRequest& reques
 
 }  // namespace
 
-RepeatedCalls::Result RepeatedCalls::run(const CallRequest& request, std::uint64_t subject) {
+RepeatedCalls::Match RepeatedCalls::find(const CallRequest& request, std::uint64_t subject) {
   RepeatedCall* const known = place_for(request, subject);
   if (known == nullptr || !is_same(*known, request, subject)) return {.place = known};
-  member_.refuse_if_closed();
   known->call.input = request.input.data;
   known->call.output = request.output.data;
   known->call.origin = request.origin;
-  member_.engine().run(known->call);
-  return {.has_run = true};
+  return {.call = &known->call};
 }
 
 // Returns the place for calls of this kind. Returns null for calls that need more checks than counts and addresses.

@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs repeated calls without checking and planning them again.
+// Finds repeated calls, so that they are not checked and planned again.
 //
-// A CommunicatorCore owns it and asks it first in each blocking call. It is on the way of the smallest calls: a hit
-// costs a hash and some comparisons, and allocates nothing.
+// A CommunicatorCore owns it and asks it first in each call that is not prepared. It is on the way of the smallest
+// calls: a hit costs a hash and some comparisons, and allocates nothing.
 #pragma once
 
 #include <array>
 #include <cstdint>
 
 #include "collectives/communicator/call_request.hpp"
-#include "collectives/communicator/communicator_member.hpp"
 #include "collectives/communicator/device_path.hpp"
 #include "collectives/node/call.hpp"
 
 namespace lockstep::detail {
 
-// Keeps blocking calls with the values that tell them from other calls. It owns no buffers.
+// Keeps calls with the values that tell them from other calls. It owns no buffers.
 class RepeatedCalls {
  public:
   // Holds a call that was made before.
@@ -32,18 +31,18 @@ class RepeatedCalls {
     std::uint64_t subject = 0;
     Call call;
   };
-  struct Result {
-    bool has_run = false;
-    // Points to the entry in which to remember the call; null if it has run, or must be checked each time.
+  struct Match {
+    // Points to the call with the request's buffers; null if no equal call was made before.
+    const Call* call = nullptr;
+    // Points to the entry in which to remember the call; null if it is known, or must be checked each time.
     RepeatedCall* place = nullptr;
   };
 
-  RepeatedCalls(CommunicatorMember& member, const DevicePath& device_path)
-      : member_(member), device_path_(device_path) {}
+  explicit RepeatedCalls(const DevicePath& device_path) : device_path_(device_path) {}
 
-  // Runs the request if an equal call was made before. `subject` is a hash of the call's subject. Calls for which
-  // members ask each other where the data is are not run here.
-  Result run(const CallRequest& request, std::uint64_t subject);
+  // Finds the equal call that was made before. `subject` is a hash of the call's subject. Calls for which members ask
+  // each other where the data is are never kept.
+  Match find(const CallRequest& request, std::uint64_t subject);
   // Keeps the checked and planned call of the request.
   static void remember(RepeatedCall& place, const CallRequest& request, std::uint64_t subject, const Call& call);
   // Forgets all calls, because they hold the timeout.
@@ -52,7 +51,6 @@ class RepeatedCalls {
  private:
   RepeatedCall* place_for(const CallRequest& request, std::uint64_t subject);
 
-  CommunicatorMember& member_;
   const DevicePath& device_path_;
   std::array<RepeatedCall, 16> calls_;
 };

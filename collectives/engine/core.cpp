@@ -12,6 +12,7 @@ Core::Core(Transport& transport, CommunicatorIdentity identity, WaitLimits wait_
     : transport_(transport),
       identity_(std::move(identity)),
       log_(std::move(log)),
+      poll_limits_(poll_limits),
       runner_(transport, room, poll_limits),
       agreement_(identity_.rank, identity_.size),
       history_(identity_, transport.generation()),
@@ -26,7 +27,8 @@ Core::~Core() {
   if (failure_.keeps_memory()) operations_.keep_memory();
 }
 
-CallTicket Core::start(const Call& call) {
+// Begins a call in a slot of its own.
+CallTicket Core::start_anew(const Call& call) {
   failure_.check();
   if (call.plan->size != identity_.size || call.plan->index != identity_.rank)
     throw Error(Code::internal, text("a plan for another communicator was given to \"", identity_.name, '"'));
@@ -69,46 +71,63 @@ void Core::reserve_operation(PlanFacts& entry, const Call& call) {
   reserved.node_collective.reserve(call);
 }
 
-// Returns the plan's entry if the call repeats a plan and nothing else is under way. Returns null otherwise.
+// Returns the plan's entry if the call repeats a plan, and neither another call nor the plan's last one is under way.
+// Returns null otherwise.
 PlanFacts* Core::repeated(const Call& call) {
   PlanFacts& known = plan_facts_.find(call.plan);
   const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.times_forgotten() + 1 &&
-                    operations_.is_idle() && !failure_.has_failed() && !departed_.has_any() && !agreement_.keeps_any();
+                    operations_.is_idle() && !failure_.has_failed() && !departed_.has_any() &&
+                    !agreement_.keeps_any() && known.reserved_operation->state == OperationState::unused;
   return fits ? &known : nullptr;
 }
 
-std::optional<CallTicket> Core::run(const Call& call) {
-  PlanFacts* const known = repeated(call);
-  if (known == nullptr) return start(call);
-  plan_facts_.set_last_repeated(*known);
-  Operation& operation = *known->reserved_operation;
-  const bool same = operation.call.plan == call.plan;
+// Runs a call in the slot of its plan, as far as it goes with these looks. The state says if it is finished.
+inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits) {
+  plan_facts_.set_last_repeated(known);
+  Operation& operation = *known.reserved_operation;
+  const bool only_buffers = call.has_only_buffers();
+  const bool same = operation.call.plan == call.plan && only_buffers && operation.has_only_buffers;
   if (same) {
     operation.call.input = call.input;
     operation.call.output = call.output;
     operation.call.origin = call.origin;
   } else {
     operation.call = call;
-    operation.signature = known->signature;
+    operation.has_only_buffers = only_buffers;
+    operation.signature = known.signature;
     operation.most_messages = 0;
   }
   operation.state = OperationState::in_flight;
   advancing_ = &operation;
   guarded([&] {
-    number(operation, *known);
+    number(operation, known);
     if (same) {
-      runner_.repeat(operation);
+      runner_.repeat(operation, poll_limits);
     } else {
       runner_.enlist(operation);
       runner_.advance(operation);
     }
     advancing_ = nullptr;
   });
-  if (operation.state != OperationState::finished) {
+  if (operation.state == OperationState::finished)
+    finish(operation);
+  else
     operation.call.limit = call.limit;
-    return keep(operation);
-  }
-  finish(operation);
+  return operation;
+}
+
+CallTicket Core::start(const Call& call) {
+  PlanFacts* const known = repeated(call);
+  if (known == nullptr) return start_anew(call);
+  Operation& operation = repeat(*known, call, {poll_limits_.spins, 0});
+  return operation.state == OperationState::finished ? OperationTable::ticket_of(operation) : keep(operation);
+}
+
+std::optional<CallTicket> Core::run(const Call& call) {
+  PlanFacts* const known = repeated(call);
+  if (known == nullptr) return start_anew(call);
+  Operation& operation = repeat(*known, call, poll_limits_);
+  if (operation.state != OperationState::finished) return keep(operation);
   operation.state = OperationState::unused;
   return std::nullopt;
 }

@@ -48,7 +48,8 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Begins a call and returns its ticket. Throws the failure if the communicator has failed, now or before.
+  // Begins a call and returns its ticket. Throws the failure if the communicator has failed, now or before. A repeated
+  // call in the node's memory is short, as in run().
   CallTicket start(const Call& call);
   // Works like start(), for a caller that waits at once. Returns nothing if the call is already finished. A repeated
   // call in the node's memory takes a few hundred instructions if no other call is under way.
@@ -84,6 +85,8 @@ class Core {
 
  private:
   PlanFacts* repeated(const Call& call);
+  Operation& repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits);
+  CallTicket start_anew(const Call& call);
   void reserve_operation(PlanFacts& entry, const Call& call);
   CallTicket keep(Operation& operation);
   Operation& operation_of(const CallTicket& ticket) const;
@@ -109,6 +112,7 @@ class Core {
   Transport& transport_;
   CommunicatorIdentity identity_;
   Log log_;
+  const node::PollLimits& poll_limits_;
   Runner runner_;
   OperationTable operations_;
   Agreement agreement_;

@@ -96,6 +96,8 @@ struct Operation {
   std::uint32_t generation = 0;
   // If true, the slot repeats one plan and is not given to other calls.
   bool is_reserved = false;
+  // True if the call that the slot holds differs in its buffers only from others of its plan.
+  bool has_only_buffers = false;
   bool is_begun = false;
   // Holds the room's rule for address queries at the time of the call.
   node::AddressQueries address_queries = node::AddressQueries::none;

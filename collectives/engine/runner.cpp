@@ -164,16 +164,16 @@ void Runner::begin_in_node(Operation& operation) {
                                   operation.input, operation.call_tag, operation.address_queries);
 }
 
-void Runner::repeat(Operation& operation) {
+void Runner::repeat(Operation& operation, node::PollLimits poll_limits) {
   operation.first_room_turn = in_node_.next++;
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
   if (operation.first_room_turn < operation.tuned_until) {
-    operation.node_collective.repeat(operation.input, operation.call_tag, room_->buffers().queries(), poll_limits_);
+    operation.node_collective.repeat(operation.input, operation.call_tag, room_->buffers().queries(), poll_limits);
   } else {
     operation.address_queries = room_->buffers().queries();
     begin_in_node(operation);
-    operation.node_collective.advance(poll_limits_);
+    operation.node_collective.advance(poll_limits);
     if (operation.node_collective.is_done() && trial_.is_timing()) trial_.end_call();
   }
   if (!operation.node_collective.is_done()) return;

@@ -22,8 +22,9 @@ class Runner {
   // Advances an operation as far as it goes without waiting. Returns true if anything moved. If nothing is left, the
   // operation is finished. Throws any exception of the transport or of the user's reduction.
   bool advance(Operation& operation);
-  // Enlists and advances a call in the node's memory that its slot ran before. No other call may be under way.
-  void repeat(Operation& operation);
+  // Enlists and advances a call in the node's memory that its slot ran before, by at most these looks. No other call
+  // may be under way.
+  void repeat(Operation& operation, node::PollLimits poll_limits);
 
   // Returns true if all point-to-point messages that were started have been posted, so that another one may follow
   // them.

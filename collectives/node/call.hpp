@@ -54,6 +54,12 @@ struct Call {
   BufferDevices devices = {};  // as of the start, if the call may begin much later
   Origin origin = {};
   Duration limit = {};  // longest wait for other ranks; zero: the engine's own limit
+
+  // True if two such calls of one plan differ only in their buffers, their origin and their limit.
+  bool has_only_buffers() const {
+    return user.apply == nullptr && !is_plain_sum && pieces == nullptr && device_buffers == nullptr && !stream &&
+           !devices.has_any() && plan->spec.op != ReduceOp::premul_sum;
+  }
 };
 
 }  // namespace lockstep

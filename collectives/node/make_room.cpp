@@ -30,10 +30,18 @@ SegmentOffer offer(std::size_t bytes) {
   }
 }
 
+// Holds the thresholds of a room: their value, and the place in the file that a member may change.
+struct KnownTuning {
+  Tuning tuning;
+  TuningConfidence confidence;
+  std::string key;
+};
+
 // Keeps what this process uses, once it has measured or read enough.
 struct TuningCache {
   std::mutex mutex;
   std::map<std::string, TuningOffer> by_key;
+  std::map<std::uint64_t, KnownTuning> by_members;  // by the hash of the members' processes
 };
 TuningCache& tuning_cache() {
   static TuningCache* const one = new TuningCache;  // communicators may be made while exit() destroys statics
@@ -53,6 +61,19 @@ void keep_offer(const std::string& key, TuningOffer offer) {
   tuning_cache().by_key[key] = offer;
 }
 
+std::uint64_t hash_of(const Tuning& tuning) { return hash(std::as_bytes(std::span(&tuning, 1))); }
+
+// Returns the thresholds that this process has used among the same members.
+std::optional<KnownTuning> tuning_among(std::uint64_t members) {
+  const std::lock_guard lock(tuning_cache().mutex);
+  const auto found = tuning_cache().by_members.find(members);
+  return found == tuning_cache().by_members.end() ? std::nullopt : std::optional(found->second);
+}
+void keep_tuning_among(std::uint64_t members, const KnownTuning& known) {
+  const std::lock_guard lock(tuning_cache().mutex);
+  tuning_cache().by_members[members] = known;
+}
+
 std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
   return *reinterpret_cast<std::shared_ptr<std::byte>*>(address);
@@ -60,7 +81,7 @@ std::shared_ptr<std::byte> copy_at(std::uintptr_t address) {
 
 // Agrees on thresholds: the first member's count for all. If it has too few measurements, all measure together, and
 // judge alike whether that counts.
-void tune(Exchange& exchange, Room& room, bool crowded) {
+KnownTuning tune(Exchange& exchange, Room& room, bool crowded) {
   constexpr int few = 16;  // more members would take too long for the gain
   const int members = room.size();
   const bool first = exchange.rank() == 0;
@@ -68,10 +89,11 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
   const WaitLimit waiting{timeout > 0 ? timeout : 1e9, [&exchange] { return exchange.known_loss(); }};
   const bool has_distance = !crowded && members > 1 && members <= few;
   const double apart = has_distance ? step_nanoseconds(room, waiting) : 0;
-  const std::string key = tuning_key(members, room.buffers().is_one_process(), crowded, apart);
+  std::string key;
   TuningRecord record;
   TuningOffer offer;
   if (first) {
+    key = tuning_key(members, room.buffers().is_one_process(), crowded, apart);
     const std::optional<TuningOffer> known = find_offer(key);
     if (!known) record = read_record(key);
     offer = known ? *known : record.offer(members);
@@ -91,7 +113,7 @@ void tune(Exchange& exchange, Room& room, bool crowded) {
     offer = broadcast_offer(room, offer, waiting);
   }
   if (first) keep_offer(key, offer);
-  room.thresholds().set(offer.tuning, offer.confidence, first ? key : std::string());
+  return {offer.tuning, offer.confidence, key};
 }
 
 // Is the first message of a member: its process, regardless of its number in any namespace, and the first member's
@@ -132,13 +154,16 @@ RoomGreeting read_hello(const Bytes& bytes) {
 // Is the second message of a member, after it has seen all greetings.
 struct RoomReply {
   std::string wrong;
-  bool reads_all = false;  // it can read the memory of the other processes, wherever it lies
+  bool reads_all = false;    // it can read the memory of the other processes, wherever it lies
+  std::uint64_t tuning = 0;  // the hash of the thresholds that it has used among these members; 0: of none
   std::vector<std::string> gpus;
 };
 
 Bytes to_bytes(const RoomReply& answer) {
   Writer writer;
-  writer.put(std::string_view(answer.wrong)).put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0));
+  writer.put(std::string_view(answer.wrong))
+      .put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0))
+      .put(answer.tuning);
   writer.put(static_cast<std::uint64_t>(answer.gpus.size()));
   for (const std::string& serial : answer.gpus) writer.put(std::string_view(serial));
   return writer.take();
@@ -149,8 +174,16 @@ RoomReply read_answer(const Bytes& bytes) {
   RoomReply answer;
   answer.wrong = reader.get_string();
   answer.reads_all = reader.get<std::uint8_t>() != 0;
+  answer.tuning = reader.get<std::uint64_t>();
   for (auto left = reader.get<std::uint64_t>(); left > 0; --left) answer.gpus.push_back(reader.get_string());
   return answer;
+}
+
+// Returns a hash of the members' processes in their order, and of whether members share cores.
+std::uint64_t hash_of_members(const std::vector<RoomGreeting>& all, bool crowded) {
+  Writer writer;
+  for (const RoomGreeting& each : all) writer.put(each.process.token);
+  return hash(writer.put(static_cast<std::uint8_t>(crowded ? 1 : 0)).take());
 }
 
 }  // namespace
@@ -185,11 +218,15 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   }
   answer.reads_all =
       !one_process && std::ranges::all_of(all, [](const RoomGreeting& each) { return is_readable(each.process); });
+  const std::uint64_t members = hash_of_members(all, crowded);
+  const std::optional<KnownTuning> known = tuning_among(members);
+  if (known) answer.tuning = hash_of(known->tuning);
   if (gpu::backend() != nullptr) gpu::backend()->prepare();
   if (!one_process) answer.gpus = Gpus::serials();
   const auto answers = exchange.all_gather("shared memory of a node is open", to_bytes(answer));
   delete kept;
   bool reads_processes = true;
+  bool all_know = known.has_value();
   std::vector<pid_t> processes;
   std::vector<std::shared_ptr<const WatchedProcess>> watched;
   std::vector<std::uint64_t> tokens;
@@ -197,6 +234,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   for (std::size_t member = 0; member < answers.size(); ++member) {
     const RoomReply theirs = read_answer(answers[member]);
     reads_processes &= theirs.reads_all;
+    all_know = all_know && theirs.tuning == answer.tuning;
     processes.push_back(all[member].process.process);
     watched.push_back(one_process || is_here(all[member]) ? nullptr : WatchedProcess::find(all[member].name));
     tokens.push_back(all[member].process.token);
@@ -211,7 +249,9 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   if (reads_processes) reader = ProcessMemoryReader(std::move(processes), std::move(watched));
   auto room =
       std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process, std::move(reader));
-  tune(exchange, *room, crowded);
+  const KnownTuning tuning = all_know ? *known : tune(exchange, *room, crowded);
+  room->thresholds().set(tuning.tuning, tuning.confidence, tuning.key);
+  keep_tuning_among(members, tuning);
   if (!one_process) room->gpus().share(Gpus::find(gpus, exchange.rank(), std::move(tokens)));
   return room;
 }

@@ -16,19 +16,19 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::array fields = {TuningField{"two_phase_from", &Tuning::two_phase_from},
-                               TuningField{"segment", &Tuning::segment},
-                               TuningField{"flow_from", &Tuning::flow_from},
-                               TuningField{"spread_from", &Tuning::spread_from},
-                               TuningField{"stream_from", &Tuning::stream_from},
-                               TuningField{"slow_write_from", &Tuning::slow_write_from, 0},
-                               TuningField{"direct_from", &Tuning::direct_from},
-                               TuningField{"process_read_from", &Tuning::process_read_from},
-                               TuningField{"each_combines_from", &Tuning::each_combines_from, 1},
-                               TuningField{"stream_moved_from", &Tuning::stream_moved_from},
-                               TuningField{"step", &Tuning::step}};
+constexpr std::array known_fields = {TuningField{"two_phase_from", &Tuning::two_phase_from},
+                                     TuningField{"segment", &Tuning::segment},
+                                     TuningField{"flow_from", &Tuning::flow_from},
+                                     TuningField{"spread_from", &Tuning::spread_from},
+                                     TuningField{"stream_from", &Tuning::stream_from},
+                                     TuningField{"slow_write_from", &Tuning::slow_write_from, 0},
+                                     TuningField{"direct_from", &Tuning::direct_from},
+                                     TuningField{"process_read_from", &Tuning::process_read_from},
+                                     TuningField{"each_combines_from", &Tuning::each_combines_from, 1},
+                                     TuningField{"stream_moved_from", &Tuning::stream_moved_from},
+                                     TuningField{"step", &Tuning::step}};
 
-std::string processor() {
+std::string read_processor() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
     const std::size_t colon = line.find(':');
@@ -36,6 +36,12 @@ std::string processor() {
       return std::string(trim(line.substr(colon + 1)));
   }
   return "unknown processor";
+}
+
+// Returns the processor's name, which a process reads once, because Linux asks each core for its frequency meanwhile.
+const std::string& processor() {
+  static const std::string* const known = new std::string(read_processor());  // outlives statics, as communicators may
+  return *known;
 }
 
 // Returns the class of a distance between cores. Each class reaches four times as far as the one before: cores that
@@ -49,7 +55,7 @@ std::string distance(double nanoseconds) {
 
 }  // namespace
 
-std::span<const TuningField> tuning_fields() { return fields; }
+std::span<const TuningField> tuning_fields() { return known_fields; }
 
 // The second cache holds a member's working data; results that no cache holds are written past the caches. More than 16
 // members would take too long if each read all lines, so the last one combines for all.

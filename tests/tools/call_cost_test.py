@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 given = cases.arguments(__doc__, "program")
-LIMITS = {"blocking": 1230, "asynchronous": 4750}
+LIMITS = {"blocking": 1230, "prepared": 1100, "asynchronous": 2000}
 FEW, MANY = 200, 1200
 
 
@@ -44,6 +44,9 @@ class CallCost(unittest.TestCase):
 
     def test_of_blocking_all_reduce(self):
         self.of("blocking")
+
+    def test_of_prepared_all_reduce(self):
+        self.of("prepared")
 
     def test_of_asynchronous_all_reduce(self):
         self.of("asynchronous")

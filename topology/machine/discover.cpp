@@ -32,13 +32,12 @@ struct Report {
   double cpu_quota = 0;
   std::vector<ReportedGpu> gpus;
   std::vector<NicAddress> addresses;
-  std::uint64_t shape_hash = 0;
   Rack rack = {};
 };
 
 Bytes write(const Report& report) {
   Writer writer;
-  writer.put(report.host).put(report.process).put(report.pus).put(report.cpu_quota).put(report.shape_hash);
+  writer.put(report.host).put(report.process).put(report.pus).put(report.cpu_quota);
   writer.put(static_cast<std::uint64_t>(report.gpus.size()));
   for (const auto& [gpu, numa, package] : report.gpus) {
     writer.put(gpu.name).put(gpu.id).put(gpu.bus).put(gpu.memory_bytes).put(numa).put(package);
@@ -58,7 +57,6 @@ Report read_report(std::span<const std::byte> bytes) {
   report.process = reader.get<int>();
   report.pus = reader.get_set();
   report.cpu_quota = reader.get<double>();
-  report.shape_hash = reader.get<std::uint64_t>();
   report.gpus.resize(reader.get_count(4 * sizeof(std::uint64_t)));
   for (auto& [gpu, numa, package] : report.gpus) {
     gpu.name = reader.get_string();
@@ -89,13 +87,12 @@ std::string host_name() {
   return name.data();
 }
 
-Report report_self(const MachineShape& shape, const VisibleGpus& devices, std::span<const std::byte> shape_bytes) {
+Report report_self(const MachineShape& shape, const VisibleGpus& devices) {
   Report report;
   report.host = host_name();
   report.process = static_cast<int>(::getpid());
   report.pus = allowed_pus(shape);
   report.cpu_quota = cpu_quota().value_or(0);
-  report.shape_hash = hash(shape_bytes);
   for (const VisibleGpu& gpu : devices.gpus) {
     const auto known = std::ranges::find(shape.gpus, gpu.bus, &Gpu::bus);
     const bool found = known != shape.gpus.end();
@@ -111,20 +108,39 @@ Report report_self(const MachineShape& shape, const VisibleGpus& devices, std::s
   return report;
 }
 
-// Gathers the shapes of the machines. The first member that has a shape sends it, so each is sent once.
-std::map<std::uint64_t, MachineShape> gather_shapes(Exchange& exchange, const std::vector<Report>& reports,
-                                                    std::span<const std::byte> mine) {
-  std::map<std::uint64_t, int> first;
-  for (std::size_t rank = 0; rank < reports.size(); ++rank)
-    first.emplace(reports[rank].shape_hash, static_cast<int>(rank));
-  const bool i_send = first.at(reports.at(static_cast<std::size_t>(exchange.rank())).shape_hash) == exchange.rank();
-  const auto all = exchange.all_gather("topology: machines", i_send ? mine : std::span<const std::byte>{});
+// Holds the machines of all nodes: each member's hash, and the shape for each hash.
+struct Machines {
+  std::vector<std::uint64_t> hash_of;
   std::map<std::uint64_t, MachineShape> shapes;
+};
+
+// Gathers the shapes of the machines. The lowest rank of a node reads for all of it: hwloc takes milliseconds of a core
+// and runs on each core in turn, so ranks that read at once would wait for each other. A shape is sent once.
+Machines gather_machines(Exchange& exchange, const SharedNodes& shared) {
+  const int me = exchange.rank();
+  const auto node_reader = [&](int rank) { return shared.representative.at(static_cast<std::size_t>(rank)); };
+  Bytes mine;
+  if (node_reader(me) == me) {
+    Writer writer;
+    read_this_machine(exchange.log()).write(writer);
+    mine = writer.take();
+  }
+  const std::uint64_t my_hash = mine.empty() ? 0 : hash(mine);
+  const auto hashes = exchange.all_gather("topology: kinds of machines", Writer().put(my_hash).take());
+  Machines machines;
+  std::map<std::uint64_t, int> first;
+  for (int rank = 0; rank < exchange.size(); ++rank) {
+    Reader reader(hashes.at(static_cast<std::size_t>(node_reader(rank))));
+    machines.hash_of.push_back(reader.get<std::uint64_t>());
+    first.emplace(machines.hash_of.back(), node_reader(rank));
+  }
+  const bool i_send = !mine.empty() && first.at(my_hash) == me;
+  const auto all = exchange.all_gather("topology: machines", i_send ? mine : Bytes{});
   for (const auto& [key, rank] : first) {
     Reader reader(all.at(static_cast<std::size_t>(rank)));
-    shapes.emplace(key, MachineShape::read(reader));
+    machines.shapes.emplace(key, MachineShape::read(reader));
   }
-  return shapes;
+  return machines;
 }
 
 // Combines two sources. hwloc knows the places of GPUs, and CUDA their reach. CUDA does not tell NVLink from PCIe, and
@@ -176,8 +192,7 @@ Place place_of(const Report& report, int machine, const Node& node) {
   return place;
 }
 
-TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& shared,
-                       const std::map<std::uint64_t, MachineShape>& shapes) {
+TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& shared, const Machines& machines) {
   TopologyParts parts;
   parts.remarks = shared.remarks;
   std::map<int, std::vector<const Report*>> members_of;  // by representative, which is the lowest rank
@@ -186,7 +201,7 @@ TopologyParts assemble(const std::vector<Report>& reports, const SharedNodes& sh
   std::map<int, int> node_of;
   for (const auto& [representative, members] : members_of) {
     const Report& first = *members.front();
-    MachineShape shape = shapes.at(first.shape_hash);
+    MachineShape shape = machines.shapes.at(machines.hash_of.at(static_cast<std::size_t>(representative)));
     Node node{first.host, 0, {}, first.addresses};
     take_gpus(shape, node, members);
     node.machine = parts.intern(shape);
@@ -211,18 +226,16 @@ Rack rack_here(const Settings& settings, const Environment& environment) {
 }
 
 Topology discover(Exchange& exchange, int colour, const VisibleGpus& devices, const Rack& rack) {
-  const MachineShape shape = read_this_machine(exchange.log());
-  Writer writer;
-  shape.write(writer);
-  const Bytes shape_bytes = writer.take();
-  Report mine = report_self(shape, devices, shape_bytes);
+  const SharedNodes shared = find_shared_nodes(exchange, colour);
+  const Machines machines = gather_machines(exchange, shared);
+  const std::uint64_t my_hash = machines.hash_of.at(static_cast<std::size_t>(exchange.rank()));
+  Report mine = report_self(machines.shapes.at(my_hash), devices);
   mine.rack = rack;
   std::vector<Report> reports;
   for (const Bytes& bytes : exchange.all_gather("topology: members", write(mine))) {
     reports.push_back(read_report(bytes));
   }
-  const SharedNodes shared = find_shared_nodes(exchange, colour);
-  const Topology topology(assemble(reports, shared, gather_shapes(exchange, reports, shape_bytes)));
+  const Topology topology(assemble(reports, shared, machines));
   std::vector<std::string> racks;
   std::int64_t uplink = 0;
   for (int node = 0; node < topology.node_count(); ++node) {

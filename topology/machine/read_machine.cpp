@@ -7,12 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <string_view>
 
 #include "topology/base/environment.hpp"
 #include "topology/base/error.hpp"
@@ -251,15 +255,73 @@ MachineShape load_xml(const std::string& path) {
 
 }  // namespace
 
-MachineShape read_this_machine(const Log& log) {
-  const Hwloc hwloc = start_hwloc();
-  if (hwloc_topology_load(hwloc.get()) != 0) throw system_error("hwloc cannot read this machine", errno);
-  if (hwloc_topology_is_thissystem(hwloc.get()) == 0) {
-    log.warn("HWLOC_XMLFILE or HWLOC_SYNTHETIC is set: it replaces the description of this machine");
+namespace {
+
+// Is hwloc's picture of this machine, without interfaces.
+struct HwlocPicture {
+  MachineShape shape;
+  bool is_this_machine = true;
+};
+
+// True if the PCI bus has a device that may be a GPU: a display, a coprocessor or an accelerator. It is also true if
+// the system does not tell. Then hwloc must look at the bus, whose registers take over a millisecond each to read on
+// virtual machines.
+bool may_have_gpus() {
+  constexpr std::array<std::string_view, 3> kinds = {"0x03", "0x0b40", "0x12"};
+  std::error_code error;
+  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
+    std::ifstream file(device.path() / "class");
+    std::string kind;
+    std::getline(file, kind);
+    if (kind.empty() || std::ranges::any_of(kinds, [&](std::string_view each) { return kind.starts_with(each); }))
+      return true;
   }
-  MachineShape shape = shape_of(hwloc.get());
-  for (const LocalNic& nic : read_nics()) shape.nics.push_back(nic.nic);
-  return shape;
+  return static_cast<bool>(error);
+}
+
+// Loads with few components of hwloc if `quick`. `x86` runs this thread on each core in turn, and waits for busy ones;
+// Linux tells the same. `gl` tries to connect to X servers.
+HwlocPicture load_this_machine(bool is_replaced, bool quick) {
+  const Hwloc hwloc = start_hwloc();
+  if (quick) {
+    for (const char* const component : {"x86", "gl"})
+      hwloc_topology_set_components(hwloc.get(), HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, component);
+  }
+  if (quick && !is_replaced && !may_have_gpus())
+    hwloc_topology_set_io_types_filter(hwloc.get(), HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (hwloc_topology_load(hwloc.get()) != 0) throw system_error("hwloc cannot read this machine", errno);
+  return {shape_of(hwloc.get()), hwloc_topology_is_thissystem(hwloc.get()) != 0};
+}
+
+// Returns the picture that this process has read before, under the same variables.
+HwlocPicture picture_of_this_machine() {
+  struct Known {
+    std::mutex mutex;
+    std::map<std::string, HwlocPicture> by_variables;
+  };
+  static Known* const known = new Known;  // sessions may be made while exit() destroys statics
+  std::string variables;
+  for (const char* const name : {"HWLOC_XMLFILE", "HWLOC_SYNTHETIC", "HWLOC_FSROOT"}) {
+    const char* const value = process_environment(name);
+    if (value != nullptr) variables += text(name, '=', value, '\n');
+  }
+  const std::lock_guard lock(known->mutex);
+  if (const auto found = known->by_variables.find(variables); found != known->by_variables.end()) return found->second;
+  HwlocPicture read = load_this_machine(!variables.empty(), true);
+  // Some systems do not tell of caches, but the processor does.
+  if (read.is_this_machine && read.shape.l2_bytes == 0) read = load_this_machine(!variables.empty(), false);
+  return known->by_variables[variables] = std::move(read);
+}
+
+}  // namespace
+
+MachineShape read_this_machine(const Log& log) {
+  refuse_code_of_the_user();
+  HwlocPicture read = picture_of_this_machine();
+  if (!read.is_this_machine)
+    log.warn("HWLOC_XMLFILE or HWLOC_SYNTHETIC is set: it replaces the description of this machine");
+  for (const LocalNic& nic : read_nics()) read.shape.nics.push_back(nic.nic);
+  return std::move(read.shape);
 }
 
 namespace {

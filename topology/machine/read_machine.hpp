@@ -13,8 +13,9 @@
 
 namespace lockstep {
 
-// Reads the whole machine, also the parts that this process may not use. Interfaces come from the system, and GPUs from
-// the PCI bus as hwloc sees it. topology/machine/device.hpp has the GPUs of CUDA. Throws Error system.
+// Returns the whole machine, also the parts that this process may not use. Interfaces come from the system, and GPUs
+// from the PCI bus as hwloc sees it. topology/machine/device.hpp has the GPUs of CUDA. Throws Error system. A process
+// asks hwloc once, and again only if HWLOC_XMLFILE or HWLOC_SYNTHETIC changes. It asks for interfaces each time.
 MachineShape read_this_machine(const Log& log);
 
 // Reads hwloc's own part of a description, "package:2 core:4 pu:2", in a child process. Throws Error bad_description.

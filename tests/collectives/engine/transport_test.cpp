@@ -57,7 +57,7 @@ std::unique_ptr<Transport> transport_in_node(Exchange& exchange, Kind kind) {
                                         std::move(reader));
     node::Tuning tuning = room->tuning();
     tuning.process_read_from = 4096;
-    room->set_tuning(tuning);
+    room->thresholds().set(tuning, {}, {});
     exchange.barrier("all rooms are made");
   }
   return std::make_unique<RoomTransport>(local_transport(exchange), std::move(room), std::move(members));
