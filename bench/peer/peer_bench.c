@@ -111,8 +111,8 @@ static MPI_Comm grid_of(const struct PeerCall* call, MPI_Comm comm) {
     to[block] = peer_neighbour(call, call->rank, block);
     from[block] = peer_neighbour(call, call->rank, peer_opposite(block));
   }
-  MPI_Dist_graph_create_adjacent(comm, peer_neighbours, from, weights, peer_neighbours, to, weights,
-                                 MPI_INFO_NULL, 0, &grid);
+  MPI_Dist_graph_create_adjacent(comm, peer_neighbours, from, weights, peer_neighbours, to, weights, MPI_INFO_NULL, 0,
+                                 &grid);
   return grid;
 }
 

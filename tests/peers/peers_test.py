@@ -481,6 +481,7 @@ class BadInput(unittest.TestCase):
                             (("train", "--launches", "0"), "1 to 1000"), (("train", "--steps", "0"), "1 to 100000"),
                             (("train", "--batch", "5000"), "1 to 4096"), (("table", "--goals", "--only", "sort"), "all_reduce, 2 ranks"),
                             (("table", "--out", "/nowhere/at/all"), "cannot be written"),
+                            (("cg", "--grids", "x"), "numbers from 4"), (("cg", "--ranks", "0"), "numbers from 2"), (("cg", "--peers", "lam"), "no peer 'lam'"),
                             (("dance",), "--help"), ((), "--help")):
             code, out, err = cases.run([given.peers, *words])
             self.assertEqual((code, out), (1, ""), f"{words}: {err}")

@@ -15,7 +15,7 @@ sys.dont_write_bytecode = True
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
 sys.path[:0] = [os.path.join(os.path.dirname(__file__), "..", "support"), str(TOOLS)]
 import cases  # noqa: E402
-from peers_lib import errors, launch, operations, peers, table_rows, variants  # noqa: E402
+from peers_lib import cg, errors, launch, operations, peers, table_rows, variants  # noqa: E402
 from peers_lib.table_state import TableState, variant_of, words_of  # noqa: E402
 
 given = cases.arguments(__doc__)
@@ -187,6 +187,40 @@ class Table(unittest.TestCase):
         rows = {row.name: row for row in table_rows.rows_of(state, 2)}
         self.assertEqual((rows["reduce:8"].best, rows["broadcast:8"].best), ("openmpi4", "intelmpi"))
         self.assertIn("# left out: intelmpi reduce: failed in a measured launch with adjust:2: ended by signal 11", table_rows.text(state))
+
+
+class ConjugateGradients(unittest.TestCase):
+    def measured(self, us: dict[str, float], residuals: dict[str, str] | None = None) -> tuple[list[cg.Row], list[tuple]]:
+        launches = []
+
+        def solver(peer, settings, ranks, grid, times):
+            launches.append((peer.name, grid, times, settings))
+            slower = 2 if peer.name == "openmpi4" and settings.as_it_comes else 1
+            return cg.Solved(25, (residuals or {}).get(peer.name, "8.6e-06"), us[peer.name] * slower)
+
+        plan = cg.Plan([OPEN4, INTEL, OURS], [2], [16, 48], 3, 1, 2, solver=solver)
+        return cg.measure(plan), launches
+
+    def test_programs_are_compared_in_turns(self):
+        rows, launches = self.measured({"ours": 2.0, "intelmpi": 4.0, "openmpi4": 3.0})
+        self.assertEqual([(row.best, row.ratio, row.interval, row.verdict) for row in rows], [("openmpi4", 1.5, [1.5, 1.5], "reached")] * 2)
+        self.assertEqual(cg.exit_code(rows), 0)
+        self.assertIn(2000, {times for name, _, times, _ in launches if name == "ours"}, "a launch is long enough")
+        self.assertFalse([each for each in launches[-18:] if each[0] == "openmpi4" and each[3].as_it_comes], "the chosen setting is held")
+
+    def test_failed_rows_are_measured_once_more(self):
+        rows, _ = self.measured({"ours": 5.0, "intelmpi": 4.0, "openmpi4": 3.0})
+        self.assertEqual([(row.launches, row.verdict) for row in rows], [(9, "MISSED")] * 2)
+        self.assertEqual(cg.exit_code(rows), 3)
+
+    def test_residuals_must_agree(self):
+        rows, _ = self.measured({"ours": 2.0, "intelmpi": 4.0, "openmpi4": 3.0}, {"ours": "8.7e-06"})
+        self.assertEqual(rows[0].verdict, "residuals differ: 8.6e-06, 8.7e-06")
+        self.assertEqual(cg.exit_code(rows), 1)
+
+    def test_lines_of_the_program(self):
+        found = cg.LINE.search("noise\n16 x 16: 25 steps, residual 8.601730e-06, 2.780 us a step\n")
+        self.assertEqual(found.groups(), ("16", "25", "8.601730e-06", "2.780"))
 
 
 cases.main(given.json)

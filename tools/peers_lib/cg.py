@@ -79,14 +79,15 @@ class Plan:
 
 
 def find_all(names: list[str], build: Path) -> tuple[list[Peer], dict[str, str]]:
+    for name in names:
+        if name not in NAMES:
+            raise Misuse(f"--peers: there is no peer '{name}' for this; there are {', '.join(NAMES)}")
     program = build / "examples" / "conjugate_gradient"
     ours = find_ours(build)
     if not program.exists():
         raise Misuse(f"{program} is missing; run tools/build first, or name another build folder with --build")
     found, left_out = [], {}
     for name in names:
-        if name not in NAMES:
-            raise Misuse(f"--peers: there is no peer '{name}' for this; there are {', '.join(NAMES)}")
         try:
             found.append(compiled(find(name), (SOURCE,), FLAGS))
         except Unusable as error:

@@ -308,8 +308,9 @@ def do_cg(options) -> int:
     if options.json:
         check_writable(Path(options.json))
     say = say_on_terminal if sys.stderr.isatty() else lambda _: None
+    ranks = numbers(options.ranks)
     found, left_out = cg.find_all(options.peers.split(",") if options.peers else list(peers.NAMES), Path(options.build))
-    plan = cg.Plan(found, numbers(options.ranks), list(dict.fromkeys(map(int, grids))), options.launches, options.seed, len(os.sched_getaffinity(0)), say=say)
+    plan = cg.Plan(found, ranks, list(dict.fromkeys(map(int, grids))), options.launches, options.seed, len(os.sched_getaffinity(0)), say=say)
     if min(plan.grids) < max(plan.ranks):
         raise Misuse(f"--grids {min(plan.grids)}: there must be at least as many points in an edge as ranks, {max(plan.ranks)}")
     rows = cg.measure(plan)

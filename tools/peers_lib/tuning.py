@@ -17,6 +17,7 @@ FINALISTS = 3
 FINALS = 2
 HOPELESS = 20.0  # times slower than another peer at every size with its defaults: no algorithm mends that
 AGAIN = 4  # times as long for those that are tried again
+MOST_TRIED = 8 << 20
 
 # A list of hundreds of MB takes seconds a try; the settings that are not among the best with one tensor of 16 MiB, where
 # what matters is the same, are not tried with it.
@@ -51,6 +52,8 @@ class Tuning:
         self.class_of = class_of  # sizes of one class get the same variant; without it each size has its own
         self.tabler = tabler
         self.place, self.collective, self.sizes, self.seconds = place, collective, sizes, seconds
+        # Of a class, the largest sizes are left to the finalists: trying everything with them would take most of the time.
+        self.tried = [size for size in sizes if not class_of or bytes_of(size) <= MOST_TRIED] or sizes
         self.crowded, self.draw, self.measurer, self.say = crowded, draw, measurer, say
         self.fastest: dict[str, float] = {}  # of all peers so far, by size
         self.failed: dict[str, dict[str, str]] = {}  # by peer and variant
@@ -66,10 +69,10 @@ class Tuning:
         if len(variants) == 1:
             return {size: variants[0] for size in self.sizes}
         plain = [each for each in variants if not each.variables and each.name.startswith(("default", "as it", "yield")) or self.collective in MESSAGES]
-        times = self.times_of(peer, plain or variants[:1], self.sizes, self.seconds)
+        times = self.times_of(peer, plain or variants[:1], self.tried, self.seconds)
         if not self.hopeless(times):
             rest = [each for each in variants if each not in plain]
-            times |= self.times_of(peer, rest, self.sizes, self.seconds, only=self.promising(peer, rest))
+            times |= self.times_of(peer, rest, self.tried, self.seconds, only=self.promising(peer, rest))
         finalists = self.with_whole_classes(self.finalists(times))
         again: dict[tuple[Variant, str], float] = {}
         for _ in range(FINALS):  # apart in time, so that one disturbance of the machine does not decide
@@ -140,5 +143,5 @@ class Tuning:
 
     def hopeless(self, times: dict[tuple[Variant, str], float]) -> bool:
         """Whether the best of the defaults is far behind another peer at every size."""
-        best = {size: min((us for (_, at), us in times.items() if at == size), default=0.0) for size in self.sizes}
-        return all(size in self.fastest and best[size] > HOPELESS * self.fastest[size] for size in self.sizes)
+        best = {size: min((us for (_, at), us in times.items() if at == size), default=0.0) for size in self.tried}
+        return all(size in self.fastest and best[size] > HOPELESS * self.fastest[size] for size in self.tried)
