@@ -47,12 +47,15 @@ std::string to_text(const MeasurementConditions& conditions) {
               conditions.processors, " processors, times within ", figure(conditions.spread - 1, 100), " %");
 }
 
+// On a virtual machine of 2 cores, quiet jobs of 2 ranks had 0.2 to 0.6 % off the core, 35 to 85 interruptions a second
+// and a spread of 1.05 to 1.14; beside a process that burns a core, 88 % off the core or more. Of 4 ranks on 2 cores
+// the quiet spread was 1.11 to 1.15.
 Doubt judge(const MeasurementConditions& conditions) {
   constexpr double most_stolen = 0.02;
   constexpr double most_off_core = 0.05;
-  constexpr double most_switches = 100;  // per second
+  constexpr double most_switches = 200;  // per second
   constexpr double most_spread = 1.3;
-  constexpr double most_crowded_spread = 2;
+  constexpr double most_crowded_spread = 1.5;
   const Load& load = conditions.load;
   if (load.stolen > most_stolen) return Doubt::stolen;
   if (!conditions.crowded && load.off_core > most_off_core) return Doubt::off_core;

@@ -9,7 +9,8 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::uint32_t most_misses = 64;  // calls that a trial waits for the next one of its kind
+constexpr std::uint32_t most_misses = 16;  // calls in a row that are looked at for one that fits
+constexpr std::size_t most_skips = 9;      // times that a trial looks in vain, later and later
 constexpr std::size_t near = 4;            // a switch point this many times away is near
 constexpr std::uint64_t longest_pause = 1U << 18U;
 constexpr std::size_t least_segment = 16U << 10U;
@@ -99,7 +100,7 @@ bool is_clearly_behind(std::span<const TrialVote> votes, std::size_t pairs) {
     wins += vote.wins;
   }
   const auto members = static_cast<std::int64_t>(votes.size());
-  return members > 0 && gain >= least_gain * members && 5 * wins >= 4 * pairs * votes.size();
+  return members > 0 && gain >= least_gain * members && 4 * wins >= 3 * pairs * votes.size();
 }
 
 const Tuning& TuningTrial::choose(std::uint64_t turn, const Spec& spec) {
@@ -110,7 +111,7 @@ const Tuning& TuningTrial::choose(std::uint64_t turn, const Spec& spec) {
   }
   if (phase_ == Phase::search) search(spec);
   if (phase_ == Phase::sample && CallKind::of(spec) == trial_.kind) return sample(turn);
-  if (++misses_ >= most_misses) close(turn, true);
+  if (++misses_ >= most_misses) skip(turn);
   return room_->tuning();
 }
 
@@ -128,8 +129,17 @@ void TuningTrial::open(const Spec& spec, const Neighbour& neighbour) {
   trial_.tuning = room_->tuning();
   trial_.tuning.*tuning_fields()[neighbour.field].value = neighbour.value;
   trial_.calls = trial_.pairs = 0;
+  trial_.skips = 0;
   trial_.knows_last_step = false;
   phase_ = Phase::sample;
+}
+
+// Leaves a program alone that makes other calls just now. The pair under way begins again.
+void TuningTrial::skip(std::uint64_t turn) {
+  if (phase_ == Phase::search || trial_.skips >= most_skips) return close(turn, 2 * first_turn);
+  misses_ = 0;
+  trial_.calls = 0;
+  next_turn_ = turn + (std::uint64_t{512} << trial_.skips++);
 }
 
 // Gives the three calls of a pair their ways: one by the value in use, and two by the neighbour, of which the second is
@@ -152,7 +162,7 @@ void TuningTrial::end_call(double seconds) {
   if (phase_ != Phase::sample || trial_.pairs >= trial_pairs) return;  // the timed call was given up
   trial_.seconds[is_timing_neighbour_ ? 1 : 0][trial_.pairs] = seconds;
   if (trial_.calls < 3) return;
-  trial_.calls = 0;
+  trial_.calls = trial_.skips = 0;
   if (++trial_.pairs < trial_pairs) return;
   const TrialVote vote = TrialVote::of(trial_.seconds[0], trial_.seconds[1]);
   room_->memory().header_of(room_->index()).trial_votes[number_ % 2].store(vote.pack(), std::memory_order_relaxed);
@@ -175,24 +185,27 @@ void TuningTrial::count_votes(std::uint64_t turn) {
         room_->memory().header_of(static_cast<int>(member)).trial_votes[number_ % 2].load(std::memory_order_relaxed));
   }
   ++number_;
-  if (!is_clearly_behind(std::span(votes).first(members), trial_pairs)) return close(turn, true);
+  if (!is_clearly_behind(std::span(votes).first(members), trial_pairs)) {
+    pause_ = std::min(2 * pause_, longest_pause);  // without a gain the next trial comes later and later
+    return close(turn, pause_);
+  }
   constexpr std::size_t trials_needed = 2;
   if (++trial_.times_ahead < trials_needed) {
-    trial_.calls = trial_.pairs = 0;
+    trial_.pairs = 0;
     trial_.knows_last_step = false;
     phase_ = Phase::sample;
     return;
   }
   room_->thresholds().give_up(tuning_fields()[trial_.neighbour.field], trial_.neighbour.value);
-  close(turn, false);
+  pause_ = first_turn;
+  close(turn, pause_);
 }
 
-// Ends the trial. Without a gain the next one comes later and later.
-void TuningTrial::close(std::uint64_t turn, bool has_failed) {
+// Ends the trial or the search. The next call that asks comes after so many turns.
+void TuningTrial::close(std::uint64_t turn, std::uint64_t pause) {
   phase_ = Phase::search;
   misses_ = 0;
-  pause_ = has_failed ? std::min(2 * pause_, longest_pause) : first_turn;
-  next_turn_ = turn + pause_;
+  next_turn_ = turn + pause;
 }
 
 }  // namespace lockstep::node

@@ -71,6 +71,7 @@ struct OpenTrial {
   Tuning tuning = {};     // with the neighbour's value
   std::size_t calls = 0;  // of the pair under way
   std::size_t pairs = 0;
+  std::size_t skips = 0;        // in a row
   std::size_t times_ahead = 0;  // trials in which the neighbour was ahead
   StepNumber last_step = 0;     // the room's last step when the last pair was done
   bool knows_last_step = false;
@@ -103,10 +104,11 @@ class TuningTrial {
   enum class Phase : std::uint8_t { search, sample, vote };
   const Tuning& choose(std::uint64_t turn, const Spec& spec);
   void search(const Spec& spec);
+  void skip(std::uint64_t turn);
   const Tuning& sample(std::uint64_t turn);
   void open(const Spec& spec, const Neighbour& neighbour);
   void count_votes(std::uint64_t turn);
-  void close(std::uint64_t turn, bool has_failed);
+  void close(std::uint64_t turn, std::uint64_t pause);
 
   Room* room_;
   std::uint64_t next_turn_ = first_turn;

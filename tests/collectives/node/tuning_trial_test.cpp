@@ -65,7 +65,7 @@ TEST(TuningTrial, OneMemberOrAFewPairsDoNotDecide) {
     return node::is_clearly_behind(std::array{one, other}, pairs);
   };
   EXPECT_TRUE(decides({.wins = 12, .gain_permille = 300}, {.wins = 11, .gain_permille = 200}));
-  EXPECT_FALSE(decides({.wins = 12, .gain_permille = 300}, {.wins = 6, .gain_permille = 0})) << "half of the pairs";
+  EXPECT_FALSE(decides({.wins = 12, .gain_permille = 300}, {.wins = 5, .gain_permille = 0})) << "too few pairs";
   EXPECT_FALSE(decides({.wins = 12, .gain_permille = 60}, {.wins = 12, .gain_permille = 60})) << "less than a tenth";
   EXPECT_FALSE(decides({.wins = 0, .gain_permille = -300}, {.wins = 0, .gain_permille = -300}));
   EXPECT_FALSE(node::is_clearly_behind({}, pairs));
@@ -153,7 +153,7 @@ TEST(TuningTrial, FindsItsCallsAmongOthers) {
 // Most calls here make no step. So the first member has begun hundreds of calls since its vote while the second one has
 // not finished the trial.
 TEST(TuningTrial, VotesAreReadWhenAllHaveWrittenThem) {
-  constexpr std::uint64_t calls_of_step = 60;
+  constexpr std::uint64_t calls_of_step = 15;
   TrialRun all(calls_of_step * (node::line_ring - 2));
   const auto rare = [](std::uint64_t turn) { return all_reduce_of(turn % calls_of_step == 0 ? 8192 : 0); };
   all.run(100'000, rare, [](int, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5; });
