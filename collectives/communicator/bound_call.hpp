@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,8 +32,9 @@ struct BoundCall {
   // it, to find freed memory.
   struct BufferLocation {
     const void* data = nullptr;  // Null means that the buffer cannot be checked.
-    std::size_t bytes = 0;
     gpu::MemoryLocation where;
+    // Is not 0 once this member has freed symmetric memory; null for a buffer on a GPU.
+    std::shared_ptr<const std::atomic<std::uint32_t>> freed = {};
   };
   std::array<BufferLocation, 2> locations = {};  // Belong to input and output.
   // Describes the call for GPUs; null if they cannot run it. Otherwise the host's call is made only when the members

@@ -120,19 +120,16 @@ BufferDevices CallStaging::devices_of(const Call& call) {
           .output = call.plan->output_count > 0 ? gpu::where(call.output).device : gpu::MemoryLocation::host};
 }
 
-bool CallStaging::is_known(const void* data, std::size_t bytes) const {
-  node::Room* const room = member_.engine().platform().room();
-  bool is_known = false;
-  if (room != nullptr) member_.engine().alone([&] { is_known = room->buffers().registry().has(data, bytes); });
-  return is_known;
-}
-
 BoundCall::BufferLocation CallStaging::location_of(const BufferView& data, std::size_t element_bytes) const {
   if (data.count == 0 || data.data == nullptr) return {};
   const std::size_t bytes = *data.extent(element_bytes) * element_bytes;
   const gpu::MemoryLocation where = where_is(data);
-  const bool can_be_looked_for = where.on_device() || is_known(data.data, bytes);
-  return can_be_looked_for ? BoundCall::BufferLocation{data.data, bytes, where} : BoundCall::BufferLocation{};
+  if (where.on_device()) return {data.data, where};
+  node::Room* const room = member_.engine().platform().room();
+  if (room == nullptr) return {};
+  std::shared_ptr<const std::atomic<std::uint32_t>> freed;
+  member_.engine().alone([&] { freed = room->buffers().registry().freed_flag(data.data, bytes); });
+  return freed ? BoundCall::BufferLocation{data.data, where, std::move(freed)} : BoundCall::BufferLocation{};
 }
 
 void CallStaging::locate(BoundCall& bound_call, const CallRequest& request) const {
@@ -145,7 +142,8 @@ void CallStaging::locate(BoundCall& bound_call, const CallRequest& request) cons
 void CallStaging::refuse_if_freed(const BoundCall& bound_call, const Origin& origin) const {
   for (const BoundCall::BufferLocation& each : bound_call.locations) {
     if (each.data == nullptr) continue;
-    if (each.where.on_device() ? gpu::where(each.data) == each.where : is_known(each.data, each.bytes)) continue;
+    if (each.freed != nullptr ? each.freed->load(std::memory_order_acquire) == 0 : gpu::where(each.data) == each.where)
+      continue;
     member_.or_refuse([&] {
       throw Error(Code::usage,
                   text("the ", &each == &bound_call.locations.front() ? "input" : "output", " of a planned ",

@@ -33,7 +33,6 @@ class CallStaging {
   void log_mapping_failure() const;
 
  private:
-  bool is_known(const void* data, std::size_t bytes) const;
   BoundCall::BufferLocation location_of(const BufferView& data, std::size_t element_bytes) const;
 
   CommunicatorMember& member_;

@@ -54,6 +54,7 @@ void CommunicatorCore::run(const CallRequest& request) {
 
 BoundCall CommunicatorCore::bind_repeated(const CallRequest& request, RepeatedCalls::RepeatedCall& place) {
   BoundCall bound_call = binder_.bind(request, QueryRule::never);
+  bound_call.call.is_on_host = true;
   if (bound_call.call.plan->in_node && !member_.options().strict)
     RepeatedCalls::remember(place, request, binder_.subject_key(), bound_call.call);
   return bound_call;

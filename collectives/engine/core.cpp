@@ -72,12 +72,13 @@ void Core::reserve_operation(PlanFacts& entry, const Call& call) {
 }
 
 // Returns the plan's entry if the call repeats a plan, and neither another call nor the plan's last one is under way.
-// Returns null otherwise.
+// Returns null otherwise, and if a buffer may be on a GPU.
 PlanFacts* Core::repeated(const Call& call) {
   PlanFacts& known = plan_facts_.find(call.plan);
   const bool fits = known.plan == call.plan && call.plan->in_node && known.agreed == agreement_.times_forgotten() + 1 &&
                     operations_.is_idle() && !failure_.has_failed() && !departed_.has_any() &&
-                    !agreement_.keeps_any() && known.reserved_operation->state == OperationState::unused;
+                    !agreement_.keeps_any() && known.reserved_operation->state == OperationState::unused &&
+                    (call.is_on_host || gpu::backend() == nullptr);
   return fits ? &known : nullptr;
 }
 

@@ -75,6 +75,9 @@ class Core {
   // received so far. From then on the caller receives the transport's control messages.
   std::vector<Transport::ReceivedControl> begin_shrinking();
 
+  // Returns the memory of slots in the node that no member uses. Returns false if that must wait.
+  bool give_back_slots() { return !failure_.has_failed() && operations_.is_idle() && runner_.give_back_slots(); }
+
   // Returns the calls under way.
   const OperationTable& operations() const { return operations_; }
   // Returns the part that fails this communicator. Any thread may call its has_failed().

@@ -12,6 +12,7 @@
 
 #include "collectives/engine/core.hpp"
 #include "collectives/engine/guard.hpp"
+#include "collectives/engine/idle_memory.hpp"
 #include "collectives/engine/progress_thread.hpp"
 #include "topology/base/progress_hooks.hpp"
 
@@ -54,6 +55,7 @@ class Engine {
     progress_bytes_ = options.progress_bytes;
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (Platform::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
+    if (room_of(platform_) != nullptr) idle_memory_.emplace([this] { return give_back_slots(); });
   }
   // Closes the engine.
   ~Engine() { close(); }
@@ -63,6 +65,7 @@ class Engine {
   // Gives up calls under way and tells the other members. Afterwards only the accessors below may be called.
   void close() noexcept {
     if (std::exchange(closed_, true)) return;
+    idle_memory_.reset();
     hook_.reset();
     thread_.reset();
     core_.leave();
@@ -72,6 +75,7 @@ class Engine {
   // buffers must stay until wait() or test() has ended it.
   CallTicket start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
+    if (idle_memory_ && bytes_of(call) >= slot_bytes) idle_memory_->note_use();
     const CallTicket ticket = core_.start(call);
     if (hook_) hook_->busy();
     if (thread_ && is_large(call)) thread_->wake();
@@ -81,6 +85,7 @@ class Engine {
   // Starts a call and waits for it. Throws as start() and wait() do.
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
+    if (idle_memory_ && bytes_of(call) >= slot_bytes) idle_memory_->note_use();
     const std::optional<CallTicket> ticket = core_.run(call);
     if (!ticket) [[likely]]
       return;
@@ -210,8 +215,17 @@ class Engine {
     core_.take(ticket);
   }
 
-  bool is_large(const Call& call) const {
-    return call.plan->spec.count * call.plan->spec.element_bytes >= progress_bytes_;
+  static std::size_t bytes_of(const Call& call) { return call.plan->spec.count * call.plan->spec.element_bytes; }
+  bool is_large(const Call& call) const { return bytes_of(call) >= progress_bytes_; }
+
+  // Is the least size of a call whose slots are worth returning; a guess.
+  static constexpr std::size_t slot_bytes = std::size_t{16} << 10U;
+  // Returns the memory of slots for IdleMemory, unless a thread is inside. Slots that a GPU may use stay.
+  bool give_back_slots() {
+    if (!guard_.try_enter_as_progress()) return false;
+    const bool has_returned = core_.give_back_slots();
+    guard_.leave();
+    return has_returned;
   }
 
   // Count turns in which nothing moved, in a wait. Control messages and the clock cost about as much as looking for
@@ -260,6 +274,7 @@ class Engine {
   std::size_t progress_bytes_ = 0;
   std::optional<ProgressThread> thread_;
   std::optional<ProgressHook> hook_;
+  std::optional<IdleMemory> idle_memory_;
 };
 
 }  // namespace lockstep

@@ -60,7 +60,9 @@ Runner::Runner(Transport& transport, node::Room* room, const node::PollLimits& p
       room_(room),
       poll_limits_(poll_limits),
       trial_(room),
-      queues_(static_cast<std::size_t>(transport.lanes())) {}
+      queues_(static_cast<std::size_t>(transport.lanes())) {
+  if (room != nullptr) slot_pages_.emplace(room->memory());
+}
 
 // Gives the operation its turns: in the node's memory, or in a lane for each part. Turns are given in the order of
 // starts, so all members have the same.
@@ -151,7 +153,7 @@ bool Runner::advance_in_node(Operation& operation) {
   if (!operation.node_collective.is_done()) return moved;
   if (trial_.is_timing()) trial_.end_call();
   in_room_ = nullptr;
-  ++in_node_.serving;
+  leave_room();
   complete(operation);
   return true;
 }
@@ -177,7 +179,7 @@ void Runner::repeat(Operation& operation, node::PollLimits poll_limits) {
     if (operation.node_collective.is_done() && trial_.is_timing()) trial_.end_call();
   }
   if (!operation.node_collective.is_done()) return;
-  ++in_node_.serving;
+  leave_room();
   complete(operation);
 }
 
@@ -285,7 +287,7 @@ bool Runner::advance_node_step(Operation& operation, OperationPart& part) {
     return true;
   }
   operation.part_in_room = nullptr;
-  ++in_node_.serving;
+  leave_room();
   ++part.node_rounds;
   part.stage = PartStage::running;
   finish_round(operation, part);

@@ -5,7 +5,10 @@
 // A Core owns it, and calls it inside the engine's guard. Its operations belong to the OperationTable.
 #pragma once
 
+#include <optional>
+
 #include "collectives/engine/operation.hpp"
+#include "collectives/node/slot_pages.hpp"
 #include "collectives/node/tuning_trial.hpp"
 #include "topology/base/index_set.hpp"
 
@@ -44,6 +47,11 @@ class Runner {
   void end_if_given_up() {
     if (room_ != nullptr) room_->access().end_if_given_up();
   }
+  // Returns the memory of idle slots to the system. Returns false if this member is in a call, or if another member may
+  // still read there.
+  bool give_back_slots() {
+    return room_ == nullptr || (in_node_.serving == in_node_.next && slot_pages_->give_back(room_->ring().last()));
+  }
   // Gives up everything after a failure. Returns false if other members of the node, or copies under way, may still use
   // this member's memory.
   bool abandon();
@@ -65,6 +73,11 @@ class Runner {
   bool acquire_lane(Operation& operation, OperationPart& part);
   bool run(Operation& operation, OperationPart& part);
   bool post(Operation& operation, OperationPart& part);
+  // Lets the next operation into the room.
+  void leave_room() {
+    ++in_node_.serving;
+    slot_pages_->note_finished(room_->ring().last());
+  }
   static std::uint64_t room_turn_of(const Operation& operation, const OperationPart& part);
   void begin_node_step(Operation& operation, OperationPart& part);
   bool advance_node_step(Operation& operation, OperationPart& part);
@@ -75,6 +88,7 @@ class Runner {
 
   Transport& transport_;
   node::Room* room_;
+  std::optional<node::SlotPages> slot_pages_;  // of the room
   const node::PollLimits& poll_limits_;
   LaneQueue in_node_;
   node::TuningTrial trial_;

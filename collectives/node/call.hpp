@@ -52,6 +52,7 @@ struct Call {
   // Null otherwise.
   std::shared_ptr<const DeviceBuffers> device_buffers = {};
   BufferDevices devices = {};  // as of the start, if the call may begin much later
+  bool is_on_host = false;     // the caller knows that no buffer is on a GPU
   Origin origin = {};
   Duration limit = {};  // longest wait for other ranks; zero: the engine's own limit
 

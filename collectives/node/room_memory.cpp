@@ -3,6 +3,7 @@
 #include "collectives/node/room_memory.hpp"
 
 #include <linux/futex.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 namespace lockstep::node {
 namespace {
 
-constexpr std::size_t page = 4096;
+constexpr std::size_t system_page = 4096;
 
 // Waits for a word of memory to change, or wakes those that wait. Several processes may share the word.
 long futex(std::atomic<std::uint32_t>& word, int what, std::uint32_t value, const timespec* limit) {
@@ -32,14 +33,14 @@ Layout::Layout(int members) {
   constexpr std::size_t in_all = 64U << 20U;
   constexpr std::size_t turns = 4;  // more data than the caches of a core hold
   const auto n = static_cast<std::size_t>(members);
-  slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / page * page;
+  slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / system_page * system_page;
   area = turns * slot;
   stride = area + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
   lines = sizeof(RoomHeader) + slot_ring * sizeof(StepArrivals) + n * sizeof(RoomMemberHeader);
-  pages = round_up(lines + n * line_ring * sizeof(Line), page);
+  pages = round_up(lines + n * line_ring * sizeof(Line), system_page);
   slots = pages + n * line_ring * page_bytes;
-  messages = round_up(slots + n * slot_ring * stride, page);
-  bytes = round_up(messages + MessageLayout(members).bytes, page);
+  messages = round_up(slots + n * slot_ring * stride, system_page);
+  bytes = round_up(messages + MessageLayout(members).bytes, system_page);
 }
 
 RoomMemory::RoomMemory(std::shared_ptr<std::byte> memory, int index, int size)
@@ -50,6 +51,14 @@ RoomMemory::RoomMemory(std::shared_ptr<std::byte> memory, int index, int size)
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
       pages_(memory_.get() + layout_.pages),
       slots_(memory_.get() + layout_.slots) {}
+
+// Leaves pages out in which the slots of a neighbour begin or end.
+void RoomMemory::give_back_slots() const noexcept {
+  const auto first = static_cast<std::size_t>(slot_at(index_, 0) - memory_.get());
+  const std::size_t begin = round_up(first, system_page);
+  const std::size_t end = (first + slot_ring * layout_.stride) / system_page * system_page;
+  if (end > begin) ::madvise(memory_.get() + begin, end - begin, MADV_REMOVE);  // a refusal only keeps the memory
+}
 
 void RoomHeader::wake_sleepers() {
   wakes.fetch_add(1, std::memory_order_relaxed);

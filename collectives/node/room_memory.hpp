@@ -66,6 +66,7 @@ struct alignas(line_size) RoomMemberHeader {
   std::atomic<std::uint32_t> waits_queued_to;  // the last step whose events it has queued waits for
   std::atomic<std::uint32_t> has_left;         // 1: it has left, and waits for nothing any more
   std::atomic<std::uint64_t> trial_votes[2];  // of the last trials with an even and an odd number; see tuning_trial.hpp
+  std::atomic<std::uint32_t> finished;        // the last step of its last finished call
 };
 
 // Holds the division of a room's memory for some number of members. All values are in bytes; those that begin with
@@ -103,6 +104,9 @@ class RoomMemory {
   std::size_t bytes() const { return layout_.bytes; }
   // Returns the number of data bytes that fit into a slot.
   std::size_t slot_bytes() const { return layout_.slot; }
+
+  // Returns the pages of this member's slots to the system. They begin as zeros again. No member may read them.
+  void give_back_slots() const noexcept;
 
   // Return the places of a member's step.
   Line& line(int member, StepNumber step) const { return lines_[line_at(member, step)]; }

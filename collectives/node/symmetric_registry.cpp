@@ -67,9 +67,12 @@ void SymmetricRegistry::look(std::size_t number) {
 
 BufferAddress SymmetricRegistry::find(const void* data, std::size_t bytes) { return look_for(data, bytes).place; }
 
-bool SymmetricRegistry::has(const void* data, std::size_t bytes) {
+std::shared_ptr<const std::atomic<std::uint32_t>> SymmetricRegistry::freed_flag(const void* data, std::size_t bytes) {
   const RegistryMatch found = look_for(data, bytes);
-  return found.memory != nullptr && found.memory->freed[found.me]->load(std::memory_order_acquire) == 0;
+  if (found.memory == nullptr) return nullptr;
+  const std::atomic<std::uint32_t>* const flag = (*found.memory)->freed[found.me];
+  if (flag->load(std::memory_order_acquire) != 0) return nullptr;
+  return {*found.memory, flag};
 }
 
 SymmetricRegistry::RegistryMatch SymmetricRegistry::look_for(const void* data, std::size_t bytes) {
@@ -80,7 +83,7 @@ SymmetricRegistry::RegistryMatch SymmetricRegistry::look_for(const void* data, s
     for (const auto& memory : generations_[number].seen) {
       const auto begin = reinterpret_cast<std::uintptr_t>(memory->parts[me]);
       if (address >= begin && address - begin <= memory->bytes && bytes <= memory->bytes - (address - begin))
-        return {memory.get(), me, {number << generation_at | memory->number, address - begin}};
+        return {&memory, me, {number << generation_at | memory->number, address - begin}};
     }
   }
   return {};

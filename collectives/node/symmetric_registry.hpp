@@ -90,8 +90,9 @@ class SymmetricRegistry {
 
   // Returns the place of this member's buffer; memory 0 if it is in none of the known memories.
   BufferAddress find(const void* data, std::size_t bytes);
-  // True if the buffer is in one of them and this member has not freed it.
-  bool has(const void* data, std::size_t bytes);
+  // Returns a flag that is not 0 once this member has freed the memory with the buffer. Returns null if the buffer is
+  // in none of them, or was freed before. The flag keeps the addresses taken, not the pages.
+  std::shared_ptr<const std::atomic<std::uint32_t>> freed_flag(const void* data, std::size_t bytes);
   // Returns how many memories of each generation find() has seen. One member may know a memory that another has not
   // heard of yet. Members use the smallest count of all, so that they use only memory that all of them know.
   const GenerationCounts& known() const { return known_; }
@@ -106,7 +107,7 @@ class SymmetricRegistry {
   };
   void look(std::size_t generation);
   struct RegistryMatch {
-    const SymmetricMemory* memory = nullptr;
+    const std::shared_ptr<const SymmetricMemory>* memory = nullptr;
     std::size_t me = 0;  // this member's number in that memory
     BufferAddress place = {};
   };

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 given = cases.arguments(__doc__, "program")
-LIMITS = {"blocking": 1230, "prepared": 1100, "asynchronous": 2000}
+LIMITS = {"blocking": 1230, "prepared": 1060, "asynchronous": 1900}
 FEW, MANY = 200, 1200
 
 

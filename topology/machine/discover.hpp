@@ -19,9 +19,9 @@ struct Rack {
 // Returns the rack from LOCKSTEP_RACKS, or else from Slurm. Throws Error bad_setting or file.
 Rack rack_here(const Settings& settings, const Environment& environment);
 
-// Returns the topology, which is the same on all members. All of them call it. One member of each node reads the machine
-// for all of them. `colour` is equal for members that MPI puts on one host. It needs five all-gathers; in one of them,
-// each kind of machine is sent once.
+// Returns the topology, which is the same on all members. All of them call it. One member of each node reads the
+// machine for all of them. `colour` is equal for members that MPI puts on one host. It needs five all-gathers; in one
+// of them, each kind of machine is sent once.
 Topology discover(Exchange& exchange, int colour, const VisibleGpus& devices, const Rack& rack = {});
 
 }  // namespace lockstep

@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <ostream>
+#include <thread>
 
 #include "collectives/communicator/communicator.hpp"
+#include "collectives/engine/idle_memory.hpp"
 #include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/support/sanitized.hpp"
 
@@ -77,6 +82,52 @@ TEST(ManyCommunicators, LeaveNothingBehind) {
   EXPECT_LE(after.mappings, before.mappings + few);
   constexpr std::size_t most_of_each = 768;  // over sockets: the last words of the latest 4096 are kept
   EXPECT_LE(after.heap_bytes, before.heap_bytes + many * most_of_each);
+}
+
+// Returns the shared memory of this process in KiB, without that of files.
+double shared_kib() {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("RssShmem:")) return std::strtod(line.c_str() + 9, nullptr);
+  }
+  return 0;
+}
+
+// Each has exchanged large data once. Two others go on, and look for the memory of idle ones now and then.
+TEST(ManyCommunicators, IdleOnesReturnTheirSlots) {
+  Communicator all = all_ranks();
+  constexpr int many = 12;
+  constexpr std::size_t count = 64 * 1024;
+  std::vector<int> mine(count, 1);
+  std::vector<int> result(count);
+  const auto use = [&](Communicator& made) {
+    std::ranges::fill(result, 0);
+    made.all_reduce(mine, result, sum);
+    EXPECT_EQ(result, std::vector(count, made.size()));
+    made.barrier();
+  };
+  // Places in slots rotate, so the two others get all of their memory now.
+  std::array<Communicator, 2> others = {all.duplicate(), all.duplicate()};
+  for (int i = 0; i < 20; ++i) {
+    for (Communicator& each : others) use(each);
+  }
+  std::deque<Communicator> kept;
+  for (int i = 0; i < many; ++i) kept.push_back(all.duplicate());
+  const double before = shared_kib();
+  for (Communicator& each : kept) use(each);
+  all.barrier();
+  const double used = shared_kib() - before;
+  for (int i = 0; i < 4; ++i) {
+    std::this_thread::sleep_for(2 * IdleMemory::longest);
+    for (Communicator& each : others) use(each);
+  }
+  all.barrier();
+  const double idle = shared_kib() - before;
+  all.barrier();
+  if (all.rank() == 0) std::cout << used << " KiB, idle " << idle << std::endl;
+  constexpr double few = many * 32.0;  // KiB; if members read in each other's processes, slots are not used at all
+  EXPECT_LT(idle, std::max(used / 2, few));
+  for (Communicator& each : kept) use(each);
 }
 
 // Every one fails and its members go on with the next. MPI has channels for about a thousand.
