@@ -230,7 +230,7 @@ std::vector<StoredRecord> stored_records(int members) {
   for (const auto& entry : std::filesystem::directory_iterator(cache_folder(), error)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with(file_begin) || !name.ends_with(file_end)) continue;
-    const std::string stored = read_start(entry.path());
+    const std::string stored = '\n' + read_start(entry.path());
     const std::size_t begin = stored.find(machine);
     if (begin == std::string::npos) continue;
     const std::size_t from = begin + machine.size();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the thresholds in use with their neighbours while a program runs. A trial takes one kind of call, and one
-// threshold near whose switch point the call lies. Once in some hundred calls it times one call of that kind by the
-// value in use and one by the neighbour. After twelve such pairs each member writes its vote into the room's memory.
+// threshold near whose switch point the call lies. Once in some thousand calls it times eight calls of that kind by the
+// value in use, and eight by the neighbour. After ten such pairs each member writes its vote into the room's memory.
 // All read the votes 64 steps later, when the room's ring proves that all have written theirs. A value that is clearly
 // behind in two trials is given up.
 //
@@ -20,7 +20,7 @@
 namespace lockstep::node {
 
 // Counts the pairs of calls that a trial compares; a guess.
-inline constexpr std::size_t trial_pairs = 12;
+inline constexpr std::size_t trial_pairs = 10;
 
 // Is a threshold with another value.
 struct Neighbour {

@@ -240,7 +240,7 @@ CheckOutcome thresholds(const JobView& view) {
       const bool is_final = !facts.final_threshold_files.empty();
       outcome.add({Grade::note,
                    {rank},
-                   text("the node's memory uses defaults for ", each),
+                   text("thresholds of ", each),
                    "some sizes of calls may take up to twice as long as with measured thresholds",
                    is_final
                        ? text("rm ", join(facts.final_threshold_files, " "), ", then start a job on a quiet machine")

@@ -9,6 +9,7 @@ variants    what can be set in each of them
 install     gets those that come from PyPI
 launch      one start of ranks with a deadline, and what it said
 tuning      the best variant of each peer for each size
+tuning_together  the same for several operations at once, in shared launches
 own_table   what `lockstep tune` finds on virtual nodes, as one more variant of ours
 rounds      the measured launches, in shuffled turns
 figures     medians, ratios and their intervals

@@ -106,7 +106,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 def add_table(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--minutes", type=float, help="choose the number of rounds so that all takes about so long, without choosing settings; default: --launches rounds")
+    add("--minutes", type=float, help="choose the number of rounds so that all takes about so long, at least 3 rounds; default: --launches rounds")
     add("--ranks", default="2,4,8", help="numbers of ranks, with commas between (default 2,4,8)")
     add("--sizes", default=",".join(map(str, operations.SIZES)), help="as `compare` has them (default 8,512,8K,128K,2M,32M)")
     add("--operations", metavar="NAMES", help="only these, with commas between")

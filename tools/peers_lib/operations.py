@@ -15,6 +15,7 @@ from .rounds import FLOOR, SYMMETRIC
 from .table_rows import missed_rows
 from .table_state import TableState
 from .tuning import Tuning
+from .tuning_together import choose_together
 from .variants import AS_IT_COMES, KNOWN, MESSAGES, Variant
 
 SIZES = (8, 512, 8 << 10, 128 << 10, 2 << 20, 32 << 20)
@@ -149,21 +150,22 @@ def wants_repeat(plan: TablePlan, state: TableState) -> int | None:
 
 
 def tune(plan: TablePlan, state: TableState, ranks: int, timer: Timer) -> None:
-    for operation in plan.operations:
-        missing = [peer for peer in plan.peers if not state.has_chosen(ranks, peer.name, operation)]
+    tunings = {operation: Tuning(plan.place(ranks), operation, sizes_of(operation, ranks, plan.sizes), plan.tuning_seconds, ranks > plan.cores,
+                                 random.Random(f"{plan.seed}/{ranks}/{operation}"), class_of=class_of,
+                                 say=lambda text, operation=operation: plan.say(f"{ranks} ranks, {operation}: {text}"))
+               for operation in plan.operations}
+    for peer in plan.peers:
+        missing = {operation: each for operation, each in tunings.items() if not state.has_chosen(ranks, peer.name, operation)}
         if not missing:
             continue
-        tuning = Tuning(plan.place(ranks), operation, sizes_of(operation, ranks, plan.sizes), plan.tuning_seconds, ranks > plan.cores,
-                        random.Random(f"{plan.seed}/{ranks}/{operation}"), plan.measurer,
-                        lambda text, operation=operation: plan.say(f"{ranks} ranks, {operation}: {text}"), class_of=class_of)
-        for peer in missing:
-            chosen = tuning.choose(peer)
-            state.choose(ranks, peer.name, operation, chosen)
-            if not chosen:
+        found = choose_together(peer, plan.place(ranks), missing, plan.measurer, merged)
+        for operation, tuning in missing.items():
+            state.choose(ranks, peer.name, operation, found[operation])
+            if not found[operation]:
                 why = next(iter(tuning.failed.get(peer.name, {"": "no result"}).values()))
                 state.left_out.setdefault(str(ranks), {})[f"{peer.name} {operation}"] = f"fails with every setting: {why}"
-            note_version(state, peer)
-            timer.step()
+        note_version(state, peer)
+        timer.step()
 
 
 def note_version(state: TableState, peer: Peer) -> None:

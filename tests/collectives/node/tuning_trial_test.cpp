@@ -64,9 +64,9 @@ TEST(TuningTrial, OneMemberOrAFewPairsDoNotDecide) {
   const auto decides = [](TrialVote one, TrialVote other) {
     return node::is_clearly_behind(std::array{one, other}, pairs);
   };
-  EXPECT_TRUE(decides({.wins = 12, .gain_permille = 300}, {.wins = 11, .gain_permille = 200}));
-  EXPECT_FALSE(decides({.wins = 12, .gain_permille = 300}, {.wins = 5, .gain_permille = 0})) << "too few pairs";
-  EXPECT_FALSE(decides({.wins = 12, .gain_permille = 60}, {.wins = 12, .gain_permille = 60})) << "less than a tenth";
+  EXPECT_TRUE(decides({.wins = 10, .gain_permille = 300}, {.wins = 9, .gain_permille = 200}));
+  EXPECT_FALSE(decides({.wins = 10, .gain_permille = 300}, {.wins = 4, .gain_permille = 0})) << "too few pairs";
+  EXPECT_FALSE(decides({.wins = 10, .gain_permille = 60}, {.wins = 10, .gain_permille = 60})) << "less than a tenth";
   EXPECT_FALSE(decides({.wins = 0, .gain_permille = -300}, {.wins = 0, .gain_permille = -300}));
   EXPECT_FALSE(node::is_clearly_behind({}, pairs));
 }
@@ -122,7 +122,7 @@ class TrialRun {
 TEST(TuningTrial, AValueThatIsBehindIsGivenUp) {
   TrialRun all;
   all.run(
-      100'000, [](auto) { return all_reduce_of(8192); },
+      300'000, [](auto) { return all_reduce_of(8192); },
       [](int member, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5 + 1e-7 * member; });
   EXPECT_EQ(all.tuning().two_phase_from, 8192U);
   EXPECT_EQ(all.given_up(), 1U);
@@ -146,7 +146,7 @@ TEST(TuningTrial, FindsItsCallsAmongOthers) {
            : turn % 2 == 0 ? all_reduce_of(8)
                            : Spec{.collective = Collective::barrier};
   };
-  all.run(200'000, mixed, [](int, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5; });
+  all.run(300'000, mixed, [](int, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5; });
   EXPECT_EQ(all.tuning().two_phase_from, 8192U);
 }
 
@@ -156,7 +156,7 @@ TEST(TuningTrial, VotesAreReadWhenAllHaveWrittenThem) {
   constexpr std::uint64_t calls_of_step = 15;
   TrialRun all(calls_of_step * (node::line_ring - 2));
   const auto rare = [](std::uint64_t turn) { return all_reduce_of(turn % calls_of_step == 0 ? 8192 : 0); };
-  all.run(100'000, rare, [](int, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5; });
+  all.run(300'000, rare, [](int, const Tuning& tuning) { return tuning.two_phase_from <= 8192 ? 1e-5 : 2e-5; });
   EXPECT_EQ(all.tuning().two_phase_from, 8192U);
 }
 
