@@ -85,7 +85,8 @@ Plans::Plans(const Scenario& scenario)
     kinds_.push_back(static_cast<std::size_t>(known - tables_.begin()));
     if (known == tables_.end()) tables_.push_back(std::move(row));
   }
-  planners_.resize(tables_.size() * static_cast<std::size_t>(scenario.size()));
+  planners_.resize(tables_.size());
+  last_.resize(static_cast<std::size_t>(scenario.size()));
   for (std::size_t call = 0; call < scenario.calls.size(); ++call) chosen_.push_back(of(call, 0)->algorithm);
 }
 
@@ -142,10 +143,12 @@ std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const
 
 std::shared_ptr<const Plan> Plans::of(std::size_t call, int member) {
   const std::size_t kind = kinds_[call];
-  auto& planner = planners_[kind * static_cast<std::size_t>(scenario_.size()) + static_cast<std::size_t>(member)];
-  if (!planner)
-    planner = std::make_unique<Planner>(topology_, everybody(scenario_.size(), member), options(tables_[kind]));
-  return planner->plan(spec_of(scenario_.calls[call], scenario_.size()));
+  const Spec spec = spec_of(scenario_.calls[call], scenario_.size());
+  auto& last = last_[static_cast<std::size_t>(member)];
+  if (last && last->spec == spec && call > 0 && kinds_[call - 1] == kind) return last;
+  auto& planner = planners_[kind];
+  if (!planner) planner = std::make_unique<Planner>(topology_, everybody(scenario_.size(), 0), options(tables_[kind]));
+  return last = planner->plan_of(member, spec);
 }
 
 }  // namespace lockstep::bench::simulating

@@ -31,7 +31,8 @@ class Plans {
   std::shared_ptr<const Topology> topology_;
   GroupFacts facts_;
   std::vector<std::string> chosen_;                 // by call: the algorithm
-  std::vector<std::unique_ptr<Planner>> planners_;  // by member and row
+  std::vector<std::unique_ptr<Planner>> planners_;  // by row; each plans for all members
+  std::vector<std::shared_ptr<const Plan>> last_;   // by member: the last plan, which the next call may repeat
   std::vector<std::size_t> kinds_;                  // by call: the index of its row
   std::vector<std::string> tables_;                 // the different rows
 };

@@ -8,11 +8,9 @@
 #include <deque>
 #include <limits>
 #include <memory>
-#include <numeric>
 #include <queue>
 
 #include "bench/buffers.hpp"
-#include "bench/limits.hpp"
 #include "bench/simulated_plans.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/simulated/named.hpp"
@@ -24,14 +22,13 @@ namespace {
 
 using simulated::SimulatedNetwork;
 using simulating::Plans;
-using simulating::topology_of;
 using SimulatedEngine = Engine<simulated::SimulatedPlatform>;
 
 // Is the time after which waiting members look at the clock if nothing else happens.
 constexpr Duration tick = std::chrono::milliseconds(100);
 constexpr std::uint64_t most_acts_of_a_call = 100'000;  // of each member; more acts mean an endless loop
 
-// Wraps a kernel and counts its work.
+// Wraps a kernel and counts its work. Without a kernel it only counts.
 struct CountedKernel {
   const Kernel* kernel;
   std::size_t element_bytes;
@@ -43,8 +40,27 @@ struct CountedKernel {
     const auto& mine = *static_cast<const CountedKernel*>(state);
     const auto bytes = static_cast<double>(count * mine.element_bytes);
     mine.network->work(mine.rank, Duration(std::llround(bytes / mine.bytes_per_us * 1000)));
-    mine.kernel->two(target, left, right, count);
+    if (mine.kernel != nullptr) mine.kernel->two(target, left, right, count);
   }
+};
+
+// Is the memory for all members of a simulation without data. Nothing reads or writes it, so it takes no memory.
+class UnusedBuffers {
+ public:
+  explicit UnusedBuffers(const Scenario& scenario) {
+    std::size_t most = 1;
+    for (const SimulatedCall& call : scenario.calls)
+      most = std::max<std::size_t>(most, memory_of(call.subject, scenario.size()));
+    if (scenario.has_data) return;
+    input_.at_least(most);
+    output_.at_least(most);
+  }
+  const void* input(const SimulatedCall& call) { return (call.subject.in_place ? output_ : input_).at_least(0); }
+  void* output() { return output_.at_least(0); }
+
+ private:
+  AlignedBuffer input_;
+  AlignedBuffer output_;
 };
 static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 
@@ -68,9 +84,14 @@ class RoomWork {
 // Runs a member's program: its calls in order, some of them at the same time.
 class Actor {
  public:
-  Actor(const Scenario& scenario, SimulatedNetwork& network, Plans& plans, int rank, std::unique_ptr<node::Room> room,
-        const Log& log)
-      : scenario_(scenario), network_(network), plans_(plans), rank_(rank), finished_(scenario.calls.size()) {
+  Actor(const Scenario& scenario, SimulatedNetwork& network, Plans& plans, UnusedBuffers& unused, int rank,
+        std::unique_ptr<node::Room> room, const Log& log)
+      : scenario_(scenario),
+        network_(network),
+        plans_(plans),
+        unused_(unused),
+        rank_(rank),
+        finished_(scenario.calls.size()) {
     for (const SimulatedFault& fault : scenario.faults) {
       if (fault.member == rank) fault_ = fault;
     }
@@ -102,11 +123,15 @@ class Actor {
   template <class Action>
   bool guarded(const Action& action);
   bool begin();
+  // True if its core works on what it has done. With a fabric, a member does nothing else meanwhile.
+  bool is_busy() const { return scenario_.fabric && network_.free_at(rank_) > network_.now(); }
   bool meets_fault();
   void charge_room_work() {
     if (scenario_.fabric && engine_) room_work_.charge(network_, rank_, *scenario_.fabric, engine_->platform().room());
   }
   void start(const SimulatedCall& call);
+  void count_work(Call& made, const SimulatedCall& call);
+  static void copy(void* actor, void* to, const void* from, std::size_t bytes);
   bool finish_some();
   void finish(ActiveCall& active);
   void end(SimulatedEndKind kind);
@@ -116,6 +141,7 @@ class Actor {
   const Scenario& scenario_;
   SimulatedNetwork& network_;
   Plans& plans_;
+  UnusedBuffers& unused_;
   int rank_;
   std::optional<SimulatedFault> fault_;
   std::unique_ptr<SimulatedEngine> engine_;
@@ -146,9 +172,13 @@ bool Actor::guarded(const Action& action) {
 bool Actor::act() {
   if (is_gone() || network_.now() < stopped_until_) return false;
   bool any = false;
-  while (engine_->progress()) any = true;  // a member that has ended still answers
+  while (engine_->progress()) {  // a member that has ended still answers
+    any = true;
+    charge_room_work();
+    if (is_busy()) return true;
+  }
   charge_room_work();
-  if (over_) return any;
+  if (over_ || is_busy()) return any;
   return guarded([&] {
     for (bool more = true; more && !over_;) {
       more = finish_some();
@@ -210,20 +240,17 @@ void Actor::start(const SimulatedCall& call) {
   const auto plan = plans_.of(next_, rank_);
   ActiveCall& active = active_.emplace_back();
   active.call = next_;
-  active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
-  active.buffers->fill();
+  if (scenario_.has_data) {
+    active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
+    active.buffers->fill();
+  }
+  const void* const input = active.buffers ? active.buffers->input() : unused_.input(call);
   Call made{.plan = plan,
-            .input = call.subject.collective == Collective::barrier ? &presence : active.buffers->input(),
-            .output = active.buffers->output(),
+            .input = call.subject.collective == Collective::barrier ? &presence : input,
+            .output = active.buffers ? active.buffers->output() : unused_.output(),
             .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
             .origin = {"call", static_cast<int>(next_) + 1}};
-  if (scenario_.fabric && made.kernel != nullptr) {
-    const CountedKernel counted{made.kernel, size_of(call.subject.type), scenario_.fabric->combined_bytes_per_us,
-                                &network_, rank_};
-    made.user.apply = CountedKernel::apply;
-    std::memcpy(made.user.state.data(), &counted, sizeof counted);
-    made.user.has_state = true;
-  }
+  if (scenario_.fabric) count_work(made, call);
   const bool differs =
       fault_ && fault_->kind == SimulatedFaultKind::differs && next_ + 1 == static_cast<std::size_t>(fault_->call);
   if (differs) {
@@ -233,6 +260,24 @@ void Actor::start(const SimulatedCall& call) {
   }
   ++next_;
   active.ticket = engine_->start(made);
+}
+
+// Lets the member's core take time for the copies and reductions of rounds.
+void Actor::count_work(Call& made, const SimulatedCall& call) {
+  made.copy_replacement = {Actor::copy, this};
+  if (made.kernel == nullptr) return;
+  const CountedKernel counted{scenario_.has_data ? made.kernel : nullptr, size_of(call.subject.type),
+                              scenario_.fabric->combined_bytes_per_us, &network_, rank_};
+  made.user.apply = CountedKernel::apply;
+  std::memcpy(made.user.state.data(), &counted, sizeof counted);
+  made.user.has_state = true;
+}
+
+void Actor::copy(void* actor, void* to, const void* from, std::size_t bytes) {
+  auto& mine = *static_cast<Actor*>(actor);
+  const double us = static_cast<double>(bytes) / mine.scenario_.fabric->memory_bytes_per_us;
+  mine.network_.work(mine.rank_, Duration(std::llround(us * 1000)));
+  if (mine.scenario_.has_data) std::memmove(to, from, bytes);
 }
 
 // Ends the calls that are complete, in any order. Returns true if there was one.
@@ -252,9 +297,9 @@ bool Actor::finish_some() {
 
 // Checks every element of the result, and keeps the first wrong one for the verdict.
 void Actor::finish(ActiveCall& active) {
-  if (scenario_.spoil) scenario_.spoil(rank_, active.call, *active.buffers);
+  if (scenario_.spoil && active.buffers) scenario_.spoil(rank_, active.call, *active.buffers);
   std::uint64_t bits = 0;
-  const std::uint64_t wrong = active.buffers->count_wrong(bits);
+  const std::uint64_t wrong = active.buffers ? active.buffers->count_wrong(bits) : 0;
   if (wrong > 0 && wrong_.empty())
     wrong_ = text("rank ", rank_, " has ", wrong, " wrong elements after call ", active.call + 1, ", ",
                   scenario_.calls[active.call].to_text(), " by ", plans_.algorithm(active.call));
@@ -275,8 +320,9 @@ class SimulationRun {
  public:
   explicit SimulationRun(const Scenario& scenario)
       : scenario_(scenario),
-        network_(scenario.size(), scenario.seed, scenario.fabric ? &*scenario.fabric : nullptr),
+        network_(scenario.size(), scenario.seed, scenario.fabric ? &*scenario.fabric : nullptr, scenario.has_data),
         plans_(scenario),
+        unused_(scenario),
         due_(static_cast<std::size_t>(scenario.size()), never) {
     for (int node = 0; node < scenario.nodes; ++node) enter(node);
   }
@@ -308,6 +354,7 @@ class SimulationRun {
   const Scenario& scenario_;
   SimulatedNetwork network_;
   Plans plans_;
+  UnusedBuffers unused_;
   Log log_{LogLevel::error, [](LogLevel, std::string_view) {}};
   std::vector<std::unique_ptr<Actor>> actors_;
   std::vector<Duration> due_;  // by member: the time of its next act
@@ -324,8 +371,9 @@ void SimulationRun::enter(int node) {
   for (int i = 0; i < scenario_.members; ++i) {
     std::unique_ptr<node::Room> room;
     if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);
+    if (room && !scenario_.has_data) room->write_strategy().turn_off();
     const int rank = node * scenario_.members + i;
-    actors_.push_back(std::make_unique<Actor>(scenario_, network_, plans_, rank, std::move(room), log_));
+    actors_.push_back(std::make_unique<Actor>(scenario_, network_, plans_, unused_, rank, std::move(room), log_));
     if (scenario_.fabric) actors_.back()->allow(1);
     wake(rank, Duration{});
   }
@@ -359,6 +407,10 @@ void SimulationRun::act(int member) {
   due_[static_cast<std::size_t>(member)] = never;
   if (network_.now() < one.stopped_until()) {
     wake(member, one.stopped_until());
+    return;
+  }
+  if (scenario_.fabric && network_.free_at(member) > network_.now()) {
+    wake(member, network_.free_at(member));
     return;
   }
   const bool moved = one.act();
@@ -468,9 +520,10 @@ std::string SimulationRun::judged(int member, const SimulatedEnd& end) const {
 }  // namespace
 
 // With a fabric every call is made twice. The first time includes the agreement of the members, which a repeated call
-// does not need.
+// does not need. Very many members make it once, to save time.
 SimulationResult simulate(const Scenario& scenario) {
-  if (!scenario.fabric) return SimulationRun(scenario).run();
+  constexpr int many = 4096;
+  if (!scenario.fabric || (!scenario.has_data && scenario.size() > many)) return SimulationRun(scenario).run();
   Scenario twice = scenario;
   twice.calls.clear();
   for (const SimulatedCall& call : scenario.calls) twice.calls.insert(twice.calls.end(), 2, call);
@@ -483,19 +536,6 @@ SimulationResult simulate(const Scenario& scenario) {
   all.calls.resize(scenario.calls.size());
   all.algorithms.resize(scenario.calls.size());
   return all;
-}
-
-// Returns a lower bound of the call's time on this fabric: one message, and the bytes that must move.
-double least_us(const Subject& subject, const simulated::FabricShape& fabric) {
-  Scenario scenario{.nodes = fabric.nodes, .members = fabric.members, .fabric = fabric};
-  const auto topology = topology_of(scenario);
-  std::vector<int> ranks(static_cast<std::size_t>(scenario.size()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const MinimumTraffic moves = minimum_traffic(subject, scenario.size(), *topology, ranks);
-  const bool far = fabric.nodes > 1;
-  const double message = 2 * fabric.message_us + (far ? 2 * fabric.network_us : fabric.memory_us);
-  const double moved = far ? moves.link / fabric.network_bytes_per_us : moves.foreign / fabric.memory_bytes_per_us;
-  return message + moved;
 }
 
 }  // namespace lockstep::bench

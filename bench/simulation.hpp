@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/buffers.hpp"
+#include "bench/row.hpp"
 #include "bench/subject.hpp"
 #include "collectives/simulated/fabric.hpp"
 #include "topology/base/duration.hpp"
@@ -51,6 +52,7 @@ struct Scenario {
   std::vector<SimulatedFault> faults = {};
   std::size_t in_flight = 1;  // calls of a member at a time
   bool memory = true;         // members of a node share memory
+  bool has_data = true;       // otherwise nothing is copied, combined or checked, and only the time counts
   std::optional<simulated::FabricShape> fabric = {};
   std::string algorithm = {};  // as in LOCKSTEP_ALGORITHM
   WaitLimits wait_limits = {std::chrono::seconds(1), std::chrono::seconds(3)};
@@ -97,7 +99,8 @@ SimulationResult simulate(const Scenario& scenario);
 // Returns a smaller scenario that is also wrong.
 Scenario shrunk(Scenario scenario);
 
-// Returns a lower bound in microseconds: no algorithm can be faster on the fabric.
-double least_us(const Subject& subject, const simulated::FabricShape& fabric);
+// Returns a lower bound: no algorithm can be faster on the fabric. It depends on nothing else. It is the longest of
+// four times, and `binding` names that one: "link", "uplink", "cores" or "rounds".
+Limit least_time(const Subject& subject, const simulated::FabricShape& fabric);
 
 }  // namespace lockstep::bench

@@ -119,6 +119,12 @@ inline constexpr CostConstant<std::size_t> least_suited_bytes{"least_suited_byte
 inline constexpr CostConstant<std::size_t> most_suited_bytes{"most_suited_bytes", 16U << 20U, "bytes",
                                                              "the largest of such segments", not_measured};
 
+// Segments that the price determines: on such networks, if each member has a core.
+inline constexpr CostConstant<std::size_t> least_priced_bytes{"least_priced_bytes", 16U << 10U, "bytes",
+                                                              "the smallest of such segments", not_measured};
+inline constexpr CostConstant<std::size_t> most_priced_segments{"most_priced_segments", 512, "segments",
+                                                                "limit the plan of a call", not_measured};
+
 // Segments on other networks. With fewer bytes a pipeline of segments costs more rounds than it hides.
 inline constexpr CostConstant<std::size_t> pipeline_bytes{"pipeline_bytes", 4U << 20U, "bytes",
                                                           "the smallest buffer that is cut", not_measured};

@@ -173,18 +173,20 @@ class MemberPrice {
 
   PriceTerms of(const MemberLoad& load) const {
     const double waits = load.rounds > 0 ? std::max(1.0, work_.chain_rounds / load.rounds) : 1;
+    // Only the first segment waits for others. Later ones follow it, unless members wait for cores as well.
+    const double bytes_waits = shares_cores() ? waits : 1 + (waits - 1) / segments_;
     const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
-    const double messages_us = busiest(load, &MemberLoad::node_bytes, waits) / node_rate;
-    const double memory_us = busiest(load, &MemberLoad::memory_bytes, waits) / node_rate;
-    const double leader_us = busiest(load, &MemberLoad::leader_bytes, waits) / node_rate;
-    const double combine_us = busiest(load, &MemberLoad::combined_bytes, waits) / combine_rate;
-    const double network_us = busiest_link_us(load, waits);
+    const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) / node_rate;
+    const double memory_us = busiest(load, &MemberLoad::memory_bytes, bytes_waits) / node_rate;
+    const double leader_us = busiest(load, &MemberLoad::leader_bytes, bytes_waits) / node_rate;
+    const double combine_us = busiest(load, &MemberLoad::combined_bytes, bytes_waits) / combine_rate;
+    const double network_us = busiest_link_us(load, bytes_waits);
     const double turns_us = shares_cores() ? turn_waits * load.work_us * waits * crowd_ : 0;
     // On shared cores the members' work counts, and not the time that each message is on its way.
     const double core_us = average_work_us_ + turns_us;
     const double rounds_us = std::max(load.latency_us * waits, core_us) + average_steps_us_;
     const double begin_us = rounds_us - (shares_cores() ? std::min(core_us, network_us) * hidden_share() : 0);
-    const double segments_us = (segments_ - 1) * (average_work_us_ + average_steps_us_);
+    const double segments_us = (segments_ - 1) * segment_us(load);
     const double leader_waits_us =
         shares_cores() && load.leader_bytes > 0 ? (segments_ - 1) * leader_wait_us * crowd_ : 0;
 
@@ -193,10 +195,12 @@ class MemberPrice {
                      .node_us = messages_us + memory_us + leader_us,
                      .combine_us = combine_us};
     if (segments_ > 1) {
-      terms.total_us =
-          begin_us +
-          overlapped_us(network_us, messages_us + memory_us + combine_us, segments_us, segments_, exposed_share) +
-          leader_us + leader_waits_us;
+      // On its own core, a leader waits in the first segment only.
+      const double stays_us = shares_cores() ? leader_us : 0;
+      terms.total_us = begin_us +
+                       overlapped_us(network_us, messages_us + memory_us + combine_us + leader_us - stays_us,
+                                     segments_us, segments_, exposed_share) +
+                       stays_us + leader_waits_us;
     } else {
       terms.total_us = begin_us + overlapped_us(network_us, messages_us, 0, work_.pieces, exposed_share_of_pieces) +
                        memory_us + leader_us + combine_us;
@@ -208,6 +212,12 @@ class MemberPrice {
 
  private:
   bool shares_cores() const { return crowd_ > 1; }
+
+  // Returns the time of a core for one more segment.
+  double segment_us(const MemberLoad& load) const {
+    if (shares_cores()) return average_work_us_ + average_steps_us_;
+    return load.work_us + load.memory_steps * std::min<double>(memory_step_us, facts_.node_latency_us);
+  }
 
   // Returns the bytes of the member, or of all members of its core if those are more.
   double busiest(const MemberLoad& load, double MemberLoad::*bytes, double waits) const {

@@ -85,6 +85,7 @@ struct Plan {
   int index = 0;
   std::string algorithm;
   bool in_node = false;  // done in the memory that the members share, without a schedule
+  bool is_step = false;  // a step of another plan's round; long work in it lets other segments go on meanwhile
   // Cut the buffer: segment i begins at element i * segment. A single segment is the whole buffer.
   int segments = 1;
   std::size_t segment = 0;

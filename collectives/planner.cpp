@@ -131,31 +131,49 @@ std::string Planner::objection(const Algorithm& algorithm, const Spec& spec) con
                                   : std::string(" that are all alike"));
 }
 
+// Returns the lowest price of a workload whose segments may be chosen.
+Planner::SegmentedPrice Planner::cheapest(const Algorithm& algorithm, const Workload& work, double scale,
+                                          std::size_t bytes) const {
+  if (!is_cut_by_price(algorithm)) return {price(work, scale, facts_, segments_of(algorithm, bytes))};
+  SegmentedPrice best{price(work, scale, facts_, 1), 1};
+  const std::size_t most =
+      std::min<std::size_t>(most_priced_segments, bytes * blocks_cut(algorithm) / least_priced_bytes);
+  for (int segments = 2; static_cast<std::size_t>(segments) <= most; segments *= 2) {
+    const PriceTerms terms = price(work, scale, facts_, segments);
+    if (terms.total_us < best.terms.total_us) best = {terms, segments};
+  }
+  return best;
+}
+
 // Returns the price of the whole problem. In large groups schedules are long, so one size is examined and others scale.
-PriceTerms Planner::whole_price(const Algorithm& algorithm, const Shape& problem) {
+Planner::SegmentedPrice Planner::whole_price(const Algorithm& algorithm, const Shape& problem) {
   constexpr int few = 256;
   // Large enough that no part is empty, however it is cut.
   const std::size_t bytes = 16 * static_cast<std::size_t>(facts_.size);
   const Spec like{.collective = algorithm.collective};
-  const int segments = segments_of(algorithm, problem.count);
-  if (facts_.size <= few) return price(algorithm, problem, facts_, segments);
+  const auto of_problem = [&] {
+    return cheapest(algorithm, workload_of(algorithm, problem, facts_), 1, problem.count);
+  };
+  if (facts_.size <= few) return of_problem();
   Shape one = common_shape(algorithm, like, bytes, 0);
   one.rounds_off = problem.rounds_off;
-  if (!fits(algorithm, one)) return price(algorithm, problem, facts_, segments);
+  if (!fits(algorithm, one)) return of_problem();
   const auto [entry, is_new] = workloads_.try_emplace({&algorithm, one.rounds_off});
   if (is_new) entry->second = workload_of(algorithm, one, facts_);
-  return price(entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes), facts_, segments);
+  return cheapest(algorithm, entry->second, static_cast<double>(problem.count) / static_cast<double>(bytes),
+                  problem.count);
 }
 
 // Prices an algorithm with the best size of pieces, and in the narrow wire format if that may be used.
 Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow) {
   if (!fits(algorithm, problem)) return {&algorithm, 0, not_priced, false, not_priced};
-  PricedAlgorithm best{&algorithm, 0, whole_price(algorithm, problem)};
-  best.plain_price = best.price;
+  const SegmentedPrice whole = whole_price(algorithm, problem);
+  PricedAlgorithm best{&algorithm, 0, whole.terms, false, whole.terms, whole.segments};
   if (may_be_narrow && algorithm.keeps.once) {
     problem.rounds_off = true;
-    const PriceTerms narrow = whole_price(algorithm, problem);
-    if (narrow.total_us <= most_narrow_share * best.us()) return {&algorithm, 0, narrow, true, best.price};
+    const SegmentedPrice narrow = whole_price(algorithm, problem);
+    if (narrow.terms.total_us <= most_narrow_share * best.us())
+      return {&algorithm, 0, narrow.terms, true, best.price, narrow.segments};
   }
   if (!algorithm.pieces) return best;
   const int segments = segments_of(algorithm, problem.count);
@@ -222,7 +240,8 @@ Planner::AlgorithmChoice Planner::choose_forced(const Spec& spec, const std::str
   return {.algorithm = found->algorithm,
           .piece_bytes = found->piece_bytes,
           .why = text("forced by ", options_.algorithm_name),
-          .narrow = found->narrow};
+          .narrow = found->narrow,
+          .segments = found->segments};
 }
 
 // Takes the first row of the table that fits the call, if its algorithm may do the call.
@@ -271,7 +290,11 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
     why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next is ", next->algorithm->name,
                us(next) < not_priced.total_us ? text(" with ", time_text(us(next))) : std::string());
   }
-  return {.algorithm = best.algorithm, .piece_bytes = best.piece_bytes, .why = std::move(why), .narrow = narrow};
+  return {.algorithm = best.algorithm,
+          .piece_bytes = best.piece_bytes,
+          .why = std::move(why),
+          .narrow = narrow,
+          .segments = best.segments};
 }
 
 std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
@@ -295,7 +318,8 @@ std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
     candidate.narrow = choice.narrow && each.narrow;
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
-    if (candidate.piece == 0) candidate.segments = segments_of(*each.algorithm, count * spec.element_bytes);
+    if (candidate.piece == 0)
+      candidate.segments = each.segments > 0 ? each.segments : segments_of(*each.algorithm, count * spec.element_bytes);
     const Cost cost = each.algorithm->cost(common_shape(*each.algorithm, spec, count, candidate.piece));
     candidate.rounds = cost.rounds;
     if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;

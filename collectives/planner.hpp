@@ -64,6 +64,8 @@ class Planner {
   // Returns the plan of a specification; an equal one gets the same object while that is kept. Throws Error bad_setting
   // if a forced algorithm does not fit, and usage if no plan can be made for the specification.
   std::shared_ptr<const Plan> plan(const Spec& spec);
+  // Returns the plan of another member, by its index, for simulations. It is not kept. Throws as plan() does.
+  std::shared_ptr<const Plan> plan_of(int index, const Spec& spec);
   // Returns all algorithms of the collective, the cheapest first, those that cannot be taken last. Returns none for a
   // member alone. Throws as plan() does.
   std::vector<AlgorithmCandidate> candidates(const Spec& spec);
@@ -81,6 +83,7 @@ class Planner {
     PriceTerms price;
     bool narrow = false;     // with messages in the wire format, which saves enough time
     PriceTerms plain_price;  // the price without the wire format
+    int segments = 0;        // those with the lowest price; 0: a rule determines them
 
     double us() const { return price.total_us; }
     double plain_us() const { return plain_price.total_us; }
@@ -94,6 +97,7 @@ class Planner {
     std::string why = {};
     bool in_node = false;
     bool narrow = false;
+    int segments = 0;  // 0: a rule determines them
   };
   struct RankingKey {
     Collective collective;
@@ -117,7 +121,15 @@ class Planner {
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
   PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
-  PriceTerms whole_price(const Algorithm& algorithm, const Shape& problem);
+  // Is a price with the number of segments that it is for.
+  struct SegmentedPrice {
+    PriceTerms terms;
+    int segments = 0;
+  };
+  SegmentedPrice whole_price(const Algorithm& algorithm, const Shape& problem);
+  SegmentedPrice cheapest(const Algorithm& algorithm, const Workload& work, double scale, std::size_t bytes) const;
+  // True if the price determines the number of segments.
+  bool is_cut_by_price(const Algorithm& algorithm) const;
   std::size_t blocks_cut(const Algorithm& algorithm) const;
   int segments_of(const Algorithm& algorithm, std::size_t bytes) const;
   std::string node_objection(const Spec& spec) const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a plan from a choice: segments, schedules and sizes of buffers. Keeps the plans.
 #include <algorithm>
+#include <utility>
 
 #include "collectives/planner.hpp"
 #include "topology/base/bytes.hpp"
@@ -105,23 +106,51 @@ Slice result_of(Collective collective, const Shape& shape, std::size_t output_co
   return output(0, collective == Collective::exscan && shape.index == 0 ? 0 : output_count);
 }
 
+// Returns the form for equal blocks of an unequal collective. Members know where such blocks lie, so they reach them.
+Collective equal_form(Collective collective) {
+  switch (collective) {
+    case Collective::reduce_scatter_v:
+      return Collective::reduce_scatter;
+    case Collective::all_gather_v:
+      return Collective::all_gather;
+    case Collective::gather_v:
+      return Collective::gather;
+    case Collective::scatter_v:
+      return Collective::scatter;
+    default:
+      return collective;
+  }
+}
+
+// True if all blocks are equal and lie side by side.
+bool are_even(const Blocks& blocks) {
+  const std::size_t each = blocks.count(0);
+  for (int block = 0; block < blocks.parts(); ++block) {
+    if (blocks.count(block) != each || blocks.offset(block) != static_cast<std::size_t>(block) * each) return false;
+  }
+  return each > 0;
+}
+
 // Returns one member's part in a step of its node, as a plan of its own for the room. Factors and divisors are applied
 // before and after it, so the step only sums.
 std::shared_ptr<const Plan> node_plan_of(const Spec& whole, const IntraNodeStep& node_step, int me) {
   auto plan = std::make_shared<Plan>();
   Spec& spec = plan->spec;
   spec = whole;
-  spec.collective = node_step.collective;
+  const bool is_even = is_unequal(node_step.collective) && are_even(node_step.blocks);
+  spec.collective = is_even ? equal_form(node_step.collective) : node_step.collective;
   spec.root = node_step.root;
   spec.in_place = whole.in_place || node_step.from.space == node_step.to.space;
   if (spec.op == ReduceOp::avg || spec.op == ReduceOp::premul_sum) spec.op = ReduceOp::sum;
-  spec.count = node_step.count();
-  spec.input_blocks = cuts_input(node_step.collective) ? node_step.blocks : Blocks();
-  spec.output_blocks = cuts_output(node_step.collective) ? node_step.blocks : Blocks();
+  spec.count = is_even ? node_step.blocks.count(0) : node_step.count();
+  const Blocks blocks = is_even ? Blocks::even(spec.count, node_step.blocks.parts()) : node_step.blocks;
+  spec.input_blocks = cuts_input(node_step.collective) ? blocks : Blocks();
+  spec.output_blocks = cuts_output(node_step.collective) ? blocks : Blocks();
   plan->size = static_cast<int>(node_step.members.size());
   plan->index = static_cast<int>(std::ranges::find(node_step.members, me) - node_step.members.begin());
   plan->algorithm = node_algorithm;
   plan->in_node = true;
+  plan->is_step = true;
   plan->input_count = node_step.from.count;
   plan->output_count = node_step.to.count;
   return plan;
@@ -228,6 +257,11 @@ std::size_t Planner::blocks_cut(const Algorithm& algorithm) const {
   return algorithm.keeps.apart ? static_cast<std::size_t>(facts_.size) : 1;
 }
 
+bool Planner::is_cut_by_price(const Algorithm& algorithm) const {
+  return facts_.is_measured && facts_.members_per_core <= 1 && can_be_cut(algorithm) && has_stages(algorithm) &&
+         !algorithm.pieces;
+}
+
 // Returns the number of segments by which the algorithm is priced.
 int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
   if (!can_be_cut(algorithm)) return 1;
@@ -240,7 +274,10 @@ int Planner::segments_of(const Algorithm& algorithm, std::size_t bytes) const {
 std::size_t Planner::cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const {
   if (choice.segment_bytes) return *choice.segment_bytes;
   const std::size_t bytes = spec.count * spec.element_bytes * blocks_cut(*choice.algorithm);
-  if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
+  if (choice.segments > 1) return bytes / static_cast<std::size_t>(choice.segments);
+  if (choice.segments == 0) {
+    if (const std::size_t segment = staged_segment_bytes(*choice.algorithm, bytes); segment > 0) return segment;
+  }
   // No algorithm that can be cut needs more.
   if (bytes <= most_scratch_bytes / static_cast<std::size_t>(facts_.size)) return 0;
   std::size_t scratch = 0;
@@ -350,6 +387,14 @@ std::shared_ptr<const Plan> Planner::plan(const Spec& spec) {
   check(spec);
   std::shared_ptr<const Plan> made = make(spec);
   keep(made);
+  return made;
+}
+
+std::shared_ptr<const Plan> Planner::plan_of(int index, const Spec& spec) {
+  check(spec);
+  const Group mine = std::exchange(group_, Group(group_.ranks(), group_.rank(index)));
+  std::shared_ptr<const Plan> made = make(spec);
+  group_ = mine;
   return made;
 }
 

@@ -15,7 +15,7 @@ std::span<const Algorithm> algorithms() {
     for (const auto& family : {ring_algorithms(), flat_algorithms(), exchange_algorithms(), scan_algorithms(),
                                barrier_algorithms(), doubling_algorithms(), tree_algorithms(), chain_algorithms(),
                                balanced_algorithms(), hierarchical_algorithms(), hierarchical_block_algorithms(),
-                               intra_node_algorithms(), intra_node_leader_algorithms()})
+                               intra_node_algorithms(), intra_node_leader_algorithms(), node_tree_algorithms()})
       joined.insert(joined.end(), family.begin(), family.end());
     return joined;
   }());

@@ -68,5 +68,6 @@ std::span<const Algorithm> hierarchical_algorithms();
 std::span<const Algorithm> hierarchical_block_algorithms();
 std::span<const Algorithm> intra_node_algorithms();
 std::span<const Algorithm> intra_node_leader_algorithms();
+std::span<const Algorithm> node_tree_algorithms();
 
 }  // namespace lockstep

@@ -37,7 +37,10 @@ void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const C
   if (local.kind == LocalStepKind::reduce) {
     reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
   } else if (bound.write(target) != left) {
-    copy_bytes(bound.write(target), left, target.count * bound.bytes);
+    const CopyReplacement& other = call.copy_replacement;
+    const std::size_t bytes = target.count * bound.bytes;
+    if (other.copy != nullptr) return other.copy(other.state, bound.write(target), left, bytes);
+    copy_bytes(bound.write(target), left, bytes);
   }
 }
 
@@ -225,6 +228,7 @@ bool Runner::run(Operation& operation, OperationPart& part) {
       finish_round(operation, part);
     } else if (part.stage == PartStage::in_node) {
       if (!advance_node_step(operation, part)) return moved;
+      if (part.stage == PartStage::in_node) return true;  // between pieces of a step, other segments go on
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
     } else if (operation.device_copies.is_on() &&

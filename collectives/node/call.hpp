@@ -25,6 +25,12 @@ struct CallStream {
   int device = 0;
 };
 
+// Replaces the copies of rounds in simulations, which count them. Programs leave it null.
+struct CopyReplacement {
+  void (*copy)(void* state, void* to, const void* from, std::size_t bytes) = nullptr;
+  void* state = nullptr;
+};
+
 struct DeviceBuffers;  // collectives/engine/device_copy_pipeline.hpp
 
 // Names the GPUs that hold a call's buffers. -1 means host memory, or that the location is not known yet.
@@ -41,6 +47,7 @@ struct Call {
   void* output = nullptr;
   const Kernel* kernel = nullptr;  // null: no reduction, or the user's own
   UserReduce user = {};
+  CopyReplacement copy_replacement = {};
   double factor = 1;  // this rank's own, for premul_sum
   // True if the copies into and out of staging memory multiply or divide for premul_sum or avg. The call itself is then
   // a plain sum.

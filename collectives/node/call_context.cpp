@@ -7,6 +7,11 @@
 #include "collectives/kernels/copy.hpp"
 
 namespace lockstep::node {
+namespace {
+
+void leave_out(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
+
+}  // namespace
 
 bool has_known_places(Collective collective) {
   return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
@@ -34,7 +39,7 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   // In place, the lines have already been read.
   const bool streams = !spec().in_place && plan().output_count * element() >=
                                                (reduces(collective()) ? tuning.stream_from : tuning.stream_moved_from);
-  copy_to_output = streams ? stream_bytes : copy_bytes;
+  copy_to_output = room->write_strategy().is_off() ? leave_out : streams ? stream_bytes : copy_bytes;
 }
 
 ByteRange CallContext::input_for(int member) const {

@@ -35,8 +35,13 @@ class DirectForm : public InNodeForm {
 
  private:
   bool copy_from(int member, std::size_t at_once);
+  // Counts work of this turn. Returns true if the rest must wait for the next turn.
+  bool ends_turn(std::size_t bytes);
 
   const PeerBuffers* peers_ = nullptr;
+  std::size_t done_ = 0;          // bytes of my share, or of the blocks of the member at hand
+  int copied_ = 0;                // members whose blocks have been copied, in the order of copy()
+  std::size_t turn_bytes_ = 0;    // read in this turn
   std::vector<std::byte> block_;  // a part of a result that goes to several places
 };
 

@@ -2,13 +2,16 @@
 // Runs the phases of steps.
 #include "collectives/node/in_node_form.hpp"
 
+#include <utility>
+
 namespace lockstep::node {
 
 bool InNodeForm::advance(PollLimits& poll_limits) {
   bool moved = false;
   while (phase_ != FormPhase::done) {
     if (phase_ == FormPhase::filling) {
-      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;
+      if (!call_->room->ring().is_free(storage_)) return moved;
+      if (!fill()) return std::exchange(has_worked_, false) || moved;
       phase_ = FormPhase::arriving;
     } else if (phase_ == FormPhase::arriving) {
       if (!is_filled()) return moved;

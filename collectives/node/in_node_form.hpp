@@ -79,8 +79,10 @@ class InNodeForm {
     phase_ = FormPhase::filling;
   }
 
-  // Writes this member's data of the step. Returns false if it must wait with that.
+  // Writes this member's data of the step. Returns false if it must wait with that, or go on later.
   virtual bool fill() = 0;
+  // Tells that fill() has done a part of its work.
+  void set_worked() { has_worked_ = true; }
   // True if all data of the step have arrived in their place.
   virtual bool is_filled() { return true; }
   // Works between publishing a step and waiting for it, and while it waits.
@@ -136,6 +138,7 @@ class InNodeForm {
   std::size_t step_ = 0;
   std::size_t steps_ = 1;
   int collected_ = 0;  // members that were seen in this step
+  bool has_worked_ = false;
   FormPhase phase_ = FormPhase::done;
   InputNeed needs_ = InputNeed::all;
   StepStorage storage_ = StepStorage::line;  // of the steps' data

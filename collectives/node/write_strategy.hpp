@@ -27,6 +27,7 @@ class WriteStrategy {
   // Copies `bytes` bytes, and times the copy if that is worth it. A write through the caches is slow if it takes more
   // than `slow` picoseconds per byte. With 0 all writes go past the caches; with `never` none does, and none is timed.
   void write(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t slow) {
+    if (is_off_) return;
     if (bytes < timed_from || slow == never) return copy_bytes(to, from, bytes);
     if (bypasses_caches(bytes, slow)) {
       left_ -= left_ > 0 ? 1 : 0;
@@ -45,6 +46,9 @@ class WriteStrategy {
   // Returns the mean picoseconds per byte of all timed writes since forget(); 0 if there were none.
   double mean() const { return bytes_ > 0 ? picoseconds_ / bytes_ : 0; }
   void forget() { *this = WriteStrategy(); }
+  // Leaves all data out, for simulations of time alone. Then nothing may depend on data.
+  void turn_off() { is_off_ = true; }
+  bool is_off() const { return is_off_; }
 
  private:
   void note(double picoseconds, double bytes, std::size_t slow) {
@@ -60,6 +64,7 @@ class WriteStrategy {
   double picoseconds_ = 0;
   double bytes_ = 0;
   int slow_writes_ = 0;
+  bool is_off_ = false;
   int left_ = 0;  // writes that go past the caches before one tries again
 };
 

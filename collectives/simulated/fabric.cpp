@@ -91,7 +91,8 @@ FabricShape parse_fabric(std::string_view words, FabricShape shape) {
 
 Fabric::Fabric(const FabricShape& shape) : shape_(shape) {
   uplinks_ = shape.switches() == 1 ? 0 : shape.uplinks > 0 ? shape.uplinks : shape.nodes_per_switch;
-  const FabricLink memory_link{shape.memory_bytes_per_us / 1000, of_us(shape.memory_us), {}};
+  constexpr double at_once = 1e6;  // bytes per nanosecond: the receiver's core copies, and needs no link
+  const FabricLink memory_link{at_once, of_us(shape.memory_us), {}};
   const FabricLink far{shape.network_bytes_per_us / 1000, of_us(shape.network_us), {}};
   links_.assign(static_cast<std::size_t>(up(0)), memory_link);
   links_.resize(static_cast<std::size_t>(downlink(shape.switches(), 0)), far);

@@ -26,7 +26,7 @@ struct FabricShape {
   double network_bytes_per_us = 12500;
   // Gives the time from one end of a link to the other.
   double network_us = 0.7;
-  // Gives the rate at which a member moves data to another one of its node.
+  // Gives the rate at which a member's core copies data within its node, also those of a message from there.
   double memory_bytes_per_us = 10000;
   double memory_us = 0.4;
   // Gives the time of a core at each end of a message.

@@ -16,6 +16,8 @@ namespace {
 
 // Bounds the packets of a message. The numbers here are guesses.
 constexpr std::size_t most_packets = 16;
+constexpr std::size_t most_packets_of_many = 4;  // with more members than this:
+constexpr std::size_t many_members = 4096;
 constexpr std::size_t least_packet = 4096;
 constexpr std::size_t word_bytes = 64;
 // The sender's round keeps messages of more bytes until they are on their way.
@@ -23,8 +25,8 @@ constexpr std::size_t kept_bytes = 65536;
 
 }  // namespace
 
-SimulatedNetwork::SimulatedNetwork(int size, std::uint64_t seed, const FabricShape* fabric)
-    : random_(seed), members_(static_cast<std::size_t>(size)) {
+SimulatedNetwork::SimulatedNetwork(int size, std::uint64_t seed, const FabricShape* fabric, bool has_data)
+    : random_(seed), has_data_(has_data), members_(static_cast<std::size_t>(size)) {
   if (fabric != nullptr) fabric_.emplace(*fabric);
 }
 
@@ -80,7 +82,7 @@ void SimulatedNetwork::post(int number, RoundTag round_tag, std::span<const Send
     if (sent->waits) {
       sent->data = each.data;
       ++left;
-    } else if (each.bytes > 0) {
+    } else if (each.bytes > 0 && has_data_) {
       const auto* from = static_cast<const std::byte*>(each.data);
       sent->copy.assign(from, from + each.bytes);
       if (flips) sent->copy[draw(each.bytes)] ^= std::byte{1} << static_cast<unsigned>(draw(8));
@@ -107,7 +109,8 @@ void SimulatedNetwork::send(std::map<ChannelKey, MessageQueues>::iterator pair, 
   if (!fabric_->are_on_one_node(source, pair->first.target)) network_bytes_ += sent->bytes;
   travel->is_held = sent->bytes > kept_bytes;
   travel->abandoned = member(source).abandoned;
-  travel->packet = std::max(least_packet, (sent->bytes + most_packets - 1) / most_packets);
+  const std::size_t packets = members_.size() > many_members ? most_packets_of_many : most_packets;
+  travel->packet = std::max(least_packet, (sent->bytes + packets - 1) / packets);
   travel->path = fabric_->path(source, pair->first.target);
   travel->sent = std::move(sent);
   LinkQueue& first = sources_[travel->path.front()];
@@ -219,8 +222,9 @@ void SimulatedNetwork::meet(std::map<ChannelKey, MessageQueues>::iterator at) {
       continue;
     }
     const FabricShape& shape = fabric_->shape();
-    const double moves =
-        shape.received_bytes_per_us > 0 ? static_cast<double>(sent->bytes) / shape.received_bytes_per_us : 0;
+    const double rate =
+        fabric_->are_on_one_node(key.source, key.target) ? shape.memory_bytes_per_us : shape.received_bytes_per_us;
+    const double moves = rate > 0 ? static_cast<double>(sent->bytes) / rate : 0;
     work(key.target, of_us(shape.message_us + moves));
     add({.at = free_at(key.target),
          .order = 0,
@@ -239,7 +243,7 @@ void SimulatedNetwork::take(const Delivery& taking) {
   if (sent.bytes != wanted.bytes) {
     target.wrong = round_rules::length_mismatch(taking.source, sent.bytes, taking.target, wanted.bytes);
   } else {
-    if (sent.bytes > 0) std::memcpy(wanted.data, sent.waits ? sent.data : sent.copy.data(), sent.bytes);
+    if (sent.bytes > 0 && has_data_) std::memcpy(wanted.data, sent.waits ? sent.data : sent.copy.data(), sent.bytes);
     --target.left[wanted.lane];
     if (sent.waits) --member(taking.source).left[sent.lane];
   }

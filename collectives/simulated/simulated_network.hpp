@@ -24,8 +24,8 @@ namespace lockstep::simulated {
 // Delivers messages and control messages between members when the clock reaches their time.
 class SimulatedNetwork {
  public:
-  // Makes a network of `size` members. `fabric` may be null, and is copied.
-  SimulatedNetwork(int size, std::uint64_t seed, const FabricShape* fabric = nullptr);
+  // Makes a network of `size` members. `fabric` may be null, and is copied. Without data, messages have a length only.
+  SimulatedNetwork(int size, std::uint64_t seed, const FabricShape* fabric = nullptr, bool has_data = true);
 
   int size() const { return static_cast<int>(members_.size()); }
   Duration now() const { return now_; }
@@ -164,6 +164,7 @@ class SimulatedNetwork {
   void take(const Delivery& taking);
 
   std::mt19937_64 random_;
+  bool has_data_;
   Duration now_{};
   std::optional<Fabric> fabric_;
   std::vector<SimulatedMember> members_;

@@ -182,9 +182,52 @@ TEST(Simulation, NobodyIsFasterThanTheLinks) {
         "reduce_scatter:f32:sum:4k", "all_to_all:f32:1k", "reduce:f32:sum:16k", "gather:f32:4k", "scatter:f32:4k"}) {
     for (const int members : {1, 4}) {
       const FabricShape fabric = fabric_of("rate=100G switch=4 uplinks=2", 8, members);
-      const double least = least_us(parse_call(call, 8 * members).subject, fabric);
+      const double least = least_time(parse_call(call, 8 * members).subject, fabric).us;
       EXPECT_GE(us_of("rate=100G switch=4 uplinks=2", 8, members, call), least) << call << ", " << members;
     }
+  }
+}
+
+// The fabric of the manual's example.
+constexpr std::string_view example = "rate=100G latency=700ns switch=16 uplinks=8";
+
+Limit bound_of(std::string_view words, int nodes, int members, std::string_view call) {
+  return least_time(parse_call(call, nodes * members).subject, fabric_of(words, nodes, members));
+}
+
+TEST(Simulation, TheBoundNamesWhatBinds) {
+  EXPECT_EQ(bound_of(example, 128, 8, "all_reduce:f32:sum:2").binding, "rounds");
+  EXPECT_EQ(bound_of(example, 8, 8, "broadcast:f32:256k").binding, "cores");
+  EXPECT_EQ(bound_of(example, 8, 8, "all_reduce:f32:sum:256k").binding, "cores");
+  EXPECT_EQ(bound_of(example, 8, 8, "gather:f32:16k").binding, "link");
+  EXPECT_EQ(bound_of(example, 8, 1, "broadcast:f32:256k").binding, "link");
+  EXPECT_EQ(bound_of("rate=100G switch=4 uplinks=1", 16, 1, "all_to_all:f32:16k").binding, "uplink");
+  // 8 members copy 1 MiB each at 10000 bytes/us, while the interface writes 12500 bytes/us.
+  EXPECT_NEAR(bound_of(example, 8, 8, "broadcast:f32:256k").us, 8 * 1048576 / (12500 + 8 * 10000.0), 0.01);
+  // After 2.6 us nine nodes know, and 17 after one more message of each of the first node's members.
+  EXPECT_NEAR(bound_of(example, 9, 8, "broadcast:u8:1").us, 2.6, 0.01);
+  EXPECT_NEAR(bound_of(example, 17, 8, "broadcast:u8:1").us, 3.2, 0.01);
+}
+
+TEST(Simulation, TheBoundIsAtMostTwoAndAHalfTimesThatOfTheLink) {
+  for (const int nodes : {2, 8, 1024}) {
+    const double link = 2 * (0.6 + 0.7) + 64 / 12500.0;
+    EXPECT_LE(bound_of(example, nodes, 1, "broadcast:u8:64").us, 2.5 * link + 0.001) << nodes;
+    EXPECT_GE(bound_of(example, nodes, 1, "broadcast:u8:64").us, link - 0.001) << nodes;
+  }
+}
+
+TEST(Simulation, TimesAreTheSameWithoutData) {
+  for (const std::string_view call : {"all_reduce:f32:sum:64k", "broadcast:f32:64k", "reduce:f32:sum:32k",
+                                      "all_gather:f32:4k", "reduce_scatter:f32:sum:4k", "all_to_all:f32:1k"}) {
+    Scenario scenario = scenario_of(4, 4, {call});
+    scenario.fabric = fabric_of(example, 4, 4);
+    const SimulationResult with_data = simulate(scenario);
+    scenario.has_data = false;
+    const SimulationResult without = simulate(scenario);
+    EXPECT_EQ(without.wrong, "") << call;
+    EXPECT_EQ(without.calls.at(0), with_data.calls.at(0)) << call;
+    EXPECT_EQ(without.messages, with_data.messages) << call;
   }
 }
 

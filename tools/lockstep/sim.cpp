@@ -26,10 +26,29 @@ using bench::SimulatedEndKind;
 using bench::SimulatedFault;
 using bench::SimulationResult;
 
-constexpr int most_simulated_members = 4096;
-constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;  // of all members' buffers in a call
+constexpr int most_simulated_members = 65536;
+constexpr int most_members_with_data = 4096;
+constexpr std::uint64_t most_bytes = std::uint64_t{16} << 30U;         // of all members' buffers in a call
+constexpr std::uint64_t most_checked_bytes = std::uint64_t{1} << 30U;  // the same, if only the time is asked for
 
-// Builds the scenario from the options, and refuses one that is too large for this process's memory.
+// Leaves data out if only times are asked for and the data are many. Otherwise refuses data that are too many.
+void decide_about_data(Scenario& scenario) {
+  std::uint64_t most = 0;
+  for (const SimulatedCall& call : scenario.calls)
+    most = std::max(most, bench::memory_of(call.subject, scenario.size()));
+  const auto members = static_cast<std::uint64_t>(scenario.size());
+  scenario.has_data = !scenario.fabric || !scenario.faults.empty() ||
+                      (scenario.size() <= most_members_with_data && most <= most_checked_bytes / members);
+  refuse_if(most > most_bytes, text("buffers of more than ", format_bytes(most_bytes)), "take a smaller count");
+  if (!scenario.has_data) return;
+  refuse_if(scenario.size() > most_members_with_data, text(scenario.size(), " members with data"),
+            text("simulate at most ", most_members_with_data, " members, or only times, by --fabric without --fail"));
+  refuse_if(most > most_bytes / members,
+            text("a call of ", scenario.size(), " members with more than ", format_bytes(most_bytes)),
+            "all of them have their data in this process: take a smaller count, or fewer members");
+}
+
+// Builds the scenario from the options, and refuses one that is too large for this process.
 Scenario scenario_of(const ParsedOptions& parsed) {
   Scenario scenario;
   scenario.nodes = static_cast<int>(parsed.integer("nodes", 1, most_simulated_members, 2));
@@ -52,12 +71,6 @@ Scenario scenario_of(const ParsedOptions& parsed) {
   for (const std::string& words : parsed.values("call"))
     scenario.calls.push_back(bench::parse_call(words, scenario.size()));
   if (scenario.calls.empty()) scenario.calls = bench::draw_calls(scenario.seed, scenario.size(), some_calls);
-  for (const SimulatedCall& call : scenario.calls) {
-    const std::uint64_t all = bench::memory_of(call.subject, scenario.size());
-    refuse_if(all > most_bytes / static_cast<std::uint64_t>(scenario.size()),
-              text(call.to_text(), " of ", scenario.size(), " members has more than ", format_bytes(most_bytes)),
-              "all of them have their data in this process: take a smaller count, or fewer members");
-  }
   for (const std::string& words : parsed.values("fail")) {
     const SimulatedFault fault = bench::parse_fault(words);
     refuse_if(fault.member >= scenario.size(),
@@ -68,6 +81,7 @@ Scenario scenario_of(const ParsedOptions& parsed) {
               text("name one of the calls 1 to ", scenario.calls.size()));
     scenario.faults.push_back(fault);
   }
+  decide_about_data(scenario);
   return scenario;
 }
 
@@ -105,19 +119,21 @@ void print_simulation(const Scenario& scenario, const SimulationResult& all) {
   if (scenario.fabric) {
     std::cout << "A simulation, not a measurement: links are queues, and cores have the costs of --fabric.\n"
               << std::right << std::setw(12) << "bytes" << std::setw(14) << "us" << std::setw(14) << "at least"
-              << std::setw(8) << "share"
+              << std::setw(8) << "share" << std::setw(8) << "binds"
               << "  call\n";
+    if (!scenario.has_data) std::cout << "Data are left out, so results are not checked.\n";
   }
   for (std::size_t i = 0; i < scenario.calls.size(); ++i) {
     const SimulatedCall& call = scenario.calls[i];
     const double us = static_cast<double>(all.calls[i].count()) / 1000;
     if (scenario.fabric) {
-      const double least = bench::least_us(call.subject, *scenario.fabric);
+      const bench::Limit limit = bench::least_time(call.subject, *scenario.fabric);
+      const double least = limit.us;
       const bool is_over = us > 0;  // for all members
       std::cout << std::setw(12) << bench::bytes_of(call.subject, scenario.size()) << std::setw(14)
                 << (is_over ? us_text(us) : "-") << std::setw(14) << us_text(least) << std::setw(8)
-                << (is_over ? us_text(least / us) : "-") << "  " << call.to_text() << " by " << all.algorithms[i]
-                << "\n";
+                << (is_over ? us_text(least / us) : "-") << std::setw(8) << limit.binding << "  " << call.to_text()
+                << " by " << all.algorithms[i] << "\n";
     } else {
       std::cout << text("call ", i + 1, ": ", call.to_text(), " by ", all.algorithms[i], "\n");
     }
