@@ -223,21 +223,23 @@ void cut_unequal(const CallRequest& request, Spec& spec, int size, int index, Pa
 
 }  // namespace
 
+bool are_cut_as(const Blocks& blocks, std::span<const std::size_t> counts, std::span<const std::size_t> offsets) {
+  if (blocks.parts() != static_cast<int>(counts.size())) return false;
+  if (!offsets.empty() && offsets.size() != counts.size()) return false;
+  std::size_t packed = 0;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto block = static_cast<int>(i);
+    if (blocks.count(block) != counts[i] || blocks.offset(block) != (offsets.empty() ? packed : offsets[i]))
+      return false;
+    packed += counts[i];
+  }
+  return true;
+}
+
 const PartitionCache::BlockPartition& PartitionCache::find(std::span<const std::size_t> counts,
                                                            std::span<const std::size_t> offsets) {
-  const auto same = [&](const BlockPartition& cut) {
-    const Blocks& blocks = cut.blocks;
-    if (blocks.parts() != static_cast<int>(counts.size())) return false;
-    std::size_t packed = 0;
-    for (std::size_t i = 0; i < counts.size(); ++i) {
-      const auto block = static_cast<int>(i);
-      if (blocks.count(block) != counts[i] || blocks.offset(block) != (offsets.empty() ? packed : offsets[i]))
-        return false;
-      packed += counts[i];
-    }
-    return true;
-  };
-  const auto found = std::ranges::find_if(all_, same);
+  const auto found =
+      std::ranges::find_if(all_, [&](const BlockPartition& cut) { return are_cut_as(cut.blocks, counts, offsets); });
   if (found != all_.end()) return *found;
   constexpr std::size_t kept = 64;
   if (all_.size() == kept) all_.erase(all_.begin());

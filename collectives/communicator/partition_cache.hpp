@@ -31,6 +31,9 @@ class PartitionCache {
   std::vector<std::size_t> counts_;  // Serves only(), so that it need not allocate.
 };
 
+// True if the blocks have these counts and offsets. Empty offsets mean blocks one after the other.
+bool are_cut_as(const Blocks& blocks, std::span<const std::size_t> counts, std::span<const std::size_t> offsets);
+
 // Returns the request of member `index` of `size` as a Spec. Throws Error usage that names the call, its line, the
 // mistake and the remedy.
 Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& partitions);

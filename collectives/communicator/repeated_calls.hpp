@@ -25,6 +25,7 @@ class RepeatedCalls {
     Order order = Order::fast;
     int root = 0;
     bool in_place = false;
+    std::uintptr_t distance = 0;  // of the input behind the output, in bytes; wraps around
     std::size_t element_bytes = 0;
     std::size_t input_count = 0;
     std::size_t output_count = 0;

@@ -50,4 +50,21 @@ class AccessGate {
   bool is_on_gpu_ = false;
 };
 
+// Encloses one access of this member to the others' buffers, and ends it however the scope is left.
+class PeerAccess {
+ public:
+  explicit PeerAccess(AccessGate& gate) : gate_(gate), is_open_(gate.begin_peer_access()) {}
+  ~PeerAccess() {
+    if (is_open_) gate_.end_peer_access();
+  }
+  PeerAccess(const PeerAccess&) = delete;
+  PeerAccess& operator=(const PeerAccess&) = delete;
+  // False if a member has given up, so that nothing may be touched.
+  bool is_open() const { return is_open_; }
+
+ private:
+  AccessGate& gate_;
+  bool is_open_;
+};
+
 }  // namespace lockstep::node

@@ -37,6 +37,14 @@ class BufferFinder {
   // it.
   std::byte* reach(int member, const BufferAddress& place, const GenerationCounts& known_to_all) const;
 
+  // True if other processes may read this memory of ours; see ProcessMemoryReader::could_be_read().
+  bool can_be_read(const void* data, std::size_t bytes) { return reader_.could_be_read(data, bytes); }
+
+  // True if members share cores, so that a wait for another one costs a turn of the core. A read in its memory needs no
+  // turn of it. It is equal on all members.
+  bool is_crowded() const { return is_crowded_; }
+  void set_crowded(bool is_crowded) { is_crowded_ = is_crowded; }
+
   SymmetricRegistry& registry() { return registry_; }
   // Returns the reader by which members read each other's memory wherever it lies; works() is false if one of them
   // cannot. The same holds on all members.
@@ -44,6 +52,7 @@ class BufferFinder {
 
  private:
   bool one_process_;
+  bool is_crowded_ = false;
   SymmetricRegistry registry_;
   ProcessMemoryReader reader_;
 };

@@ -11,18 +11,6 @@ namespace {
 
 constexpr std::size_t most_of_turn = std::size_t{64} << 10U;  // bytes: about 10 us at 7 GB/s, a guess
 
-// Ends an access to the others' buffers, however the scope is left.
-class ReachScope {
- public:
-  explicit ReachScope(Room& room) : room_(room) {}
-  ~ReachScope() { room_.access().end_peer_access(); }
-  ReachScope(const ReachScope&) = delete;
-  ReachScope& operator=(const ReachScope&) = delete;
-
- private:
-  Room& room_;
-};
-
 }  // namespace
 
 void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const InNodeForm& before) {
@@ -37,10 +25,9 @@ void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const InNode
 // Returns false while a member has given up, until this one hears of it.
 bool DirectForm::reach() {
   const CallContext& all = call();
-  if (!all.room->access().begin_peer_access()) return false;
   {
-    const ReachScope reaching(*all.room);
-    if (!work()) return false;
+    const PeerAccess access(all.room->access());
+    if (!access.is_open() || !work()) return false;
   }
   // All data that others use must stay until they say that they have finished.
   if (all.collective() == Collective::broadcast || all.collective() == Collective::scatter)

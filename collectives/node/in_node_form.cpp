@@ -20,7 +20,7 @@ bool InNodeForm::advance(PollLimits& poll_limits) {
     } else if (phase_ == FormPhase::collecting) {
       if (!has_collected(poll_limits)) {
         while_waiting();
-        return moved;
+        return std::exchange(has_moved_, false) || moved;
       }
       end_step();
     } else {

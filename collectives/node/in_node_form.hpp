@@ -110,6 +110,8 @@ class InNodeForm {
     phase_ = FormPhase::filling;
     return ++step_ < steps_;
   }
+  // Records that has_collected() moved data although it has not collected all.
+  void note_moved() { has_moved_ = true; }
   void set_needs(InputNeed needs) { needs_ = needs; }
   void set_steps(std::size_t steps) { steps_ = steps; }
   void set_storage(StepStorage storage) { storage_ = storage; }
@@ -140,6 +142,7 @@ class InNodeForm {
   int collected_ = 0;  // members that were seen in this step
   bool has_worked_ = false;
   FormPhase phase_ = FormPhase::done;
+  bool has_moved_ = false;
   InputNeed needs_ = InputNeed::all;
   StepStorage storage_ = StepStorage::line;  // of the steps' data
 };

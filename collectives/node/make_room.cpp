@@ -156,6 +156,7 @@ struct RoomReply {
   std::string wrong;
   bool reads_all = false;    // it can read the memory of the other processes, wherever it lies
   std::uint64_t tuning = 0;  // the hash of the thresholds that it has used among these members; 0: of none
+  bool has_gpus = false;     // its process can use GPUs
   std::vector<std::string> gpus;
 };
 
@@ -163,7 +164,8 @@ Bytes to_bytes(const RoomReply& answer) {
   Writer writer;
   writer.put(std::string_view(answer.wrong))
       .put(static_cast<std::uint8_t>(answer.reads_all ? 1 : 0))
-      .put(answer.tuning);
+      .put(answer.tuning)
+      .put(static_cast<std::uint8_t>(answer.has_gpus ? 1 : 0));
   writer.put(static_cast<std::uint64_t>(answer.gpus.size()));
   for (const std::string& serial : answer.gpus) writer.put(std::string_view(serial));
   return writer.take();
@@ -175,6 +177,7 @@ RoomReply read_answer(const Bytes& bytes) {
   answer.wrong = reader.get_string();
   answer.reads_all = reader.get<std::uint8_t>() != 0;
   answer.tuning = reader.get<std::uint64_t>();
+  answer.has_gpus = reader.get<std::uint8_t>() != 0;
   for (auto left = reader.get<std::uint64_t>(); left > 0; --left) answer.gpus.push_back(reader.get_string());
   return answer;
 }
@@ -221,12 +224,14 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const std::uint64_t members = hash_of_members(all, crowded);
   const std::optional<KnownTuning> known = tuning_among(members);
   if (known) answer.tuning = hash_of(known->tuning);
-  if (gpu::backend() != nullptr) gpu::backend()->prepare();
+  answer.has_gpus = gpu::backend() != nullptr;
+  if (answer.has_gpus) gpu::backend()->prepare();
   if (!one_process) answer.gpus = Gpus::serials();
   const auto answers = exchange.all_gather("shared memory of a node is open", to_bytes(answer));
   delete kept;
   bool reads_processes = true;
   bool all_know = known.has_value();
+  bool any_has_gpus = false;
   std::vector<pid_t> processes;
   std::vector<std::shared_ptr<const WatchedProcess>> watched;
   std::vector<std::uint64_t> tokens;
@@ -235,6 +240,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
     const RoomReply theirs = read_answer(answers[member]);
     reads_processes &= theirs.reads_all;
     all_know = all_know && theirs.tuning == answer.tuning;
+    any_has_gpus |= theirs.has_gpus;
     processes.push_back(all[member].process.process);
     watched.push_back(one_process || is_here(all[member]) ? nullptr : WatchedProcess::find(all[member].name));
     tokens.push_back(all[member].process.token);
@@ -249,6 +255,8 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   if (reads_processes) reader = ProcessMemoryReader(std::move(processes), std::move(watched));
   auto room =
       std::make_unique<Room>(std::move(memory), exchange.rank(), exchange.size(), one_process, std::move(reader));
+  if (any_has_gpus) room->gpus().note_that_one_has();
+  room->buffers().set_crowded(crowded);
   const KnownTuning tuning = all_know ? *known : tune(exchange, *room, crowded);
   room->thresholds().set(tuning.tuning, tuning.confidence, tuning.key);
   keep_tuning_among(members, tuning);

@@ -31,6 +31,11 @@ class MemberGpus {
     shared_ = nullptr;
   }
 
+  // True if some member's process can use GPUs, so that data of the room's calls may be there. It is equal on all
+  // members.
+  bool any_member_has() const { return !is_host_only_ && (any_has_ || gpu::backend() != nullptr); }
+  void note_that_one_has() { any_has_ = true; }
+
   // Returns this member's own events, and makes them at the first call. May be called only if there is a GPU.
   GpuEvents& events();
   // Records if other members may wait for this one's events. They may until note_queued_waits(), or until all do
@@ -54,6 +59,7 @@ class MemberGpus {
   const ProcessMemoryReader& reader_;
   std::unique_ptr<Gpus> shared_;
   bool is_host_only_ = false;
+  bool any_has_ = false;
   std::unique_ptr<GpuEvents> events_;
   StepNumber ordered_ = 0;  // the last step with events, if has_ordered_
   bool has_ordered_ = false;

@@ -28,6 +28,8 @@ void NodeCollective::reserve(const Call& call) {
   const auto n = static_cast<std::size_t>(call.plan->size);
   sources_.reserve(n);
   peers_.reserve(n);
+  if (has_own_counts(call.plan->spec.collective) || call.plan->spec.collective == Collective::exscan)
+    pairwise_.reserve(n);
   if (gpu::backend() != nullptr) gpu_forms().order.reserve(n);
   if (reduces(call.plan->spec.collective)) combiner_.reserve(call);
 }
@@ -54,7 +56,24 @@ void NodeCollective::begin_by_host() {
   if (gpu_forms_ == nullptr || gpu_forms_->order.is_caught_up()) begin_by_slots();
 }
 
+bool NodeCollective::begin_stream() {
+  if (PairwiseForm::fits(call_)) {
+    // Equal blocks are read in other processes too. Such a call begins anew when it is repeated, since its members may
+    // ask for addresses then.
+    reads_processes_ = reads_processes_ || has_known_places(call_.collective());
+    pairwise_.begin(call_);
+    form_ = &pairwise_;
+  } else if (ChainForm::fits(call_)) {
+    chain_.begin(call_);
+    form_ = &chain_;
+  } else {
+    return false;
+  }
+  return true;
+}
+
 void NodeCollective::begin_by_slots() {
+  if (begin_stream()) return;
   SlotCopies* copies = nullptr;
   if (call_.devices.has_any()) {
     copies = &gpu_forms().copies;

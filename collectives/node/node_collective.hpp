@@ -5,6 +5,8 @@
 //
 //   `SmallAllReduceForm`  An all_reduce in lines, which takes one step.
 //   `OnePhaseForm`        Every member writes to its slot, and each member reads from there.
+//   `PairwiseForm`        Every pair of members moves its block by itself, if only these two know its size.
+//   `ChainForm`           In large scans, each member adds its input to its predecessor's sum and passes it on.
 //   `TwoPhaseForm`        A member combines its share of a segment from all slots, and all read the shares.
 //   `AddressForm`         Members announce the addresses of their buffers, and decide if they can reach them.
 //   `DirectForm`          They read and write there on the host, or read in each other's processes.
@@ -21,10 +23,12 @@
 #include <vector>
 
 #include "collectives/node/address_form.hpp"
+#include "collectives/node/chain_form.hpp"
 #include "collectives/node/combine.hpp"
 #include "collectives/node/direct_form.hpp"
 #include "collectives/node/gpu_forms.hpp"
 #include "collectives/node/one_phase_form.hpp"
+#include "collectives/node/pairwise_form.hpp"
 #include "collectives/node/small_all_reduce_form.hpp"
 #include "collectives/node/two_phase_form.hpp"
 
@@ -50,8 +54,9 @@ class NodeCollective {
   // have changed the buffers in the Call that begin() got, and nothing else.
   void repeat(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits poll_limits) {
     const bool is_one_phase = form_ == &one_phase_ && one_phase_.is_repeatable();
-    if (reads_processes_ || asks_for_addresses(call_, address_queries) ||
-        (form_ != &small_all_reduce_ && !is_one_phase)) {
+    const bool is_streamed = form_ == &pairwise_ || form_ == &chain_;
+    if (!is_streamed && (reads_processes_ || asks_for_addresses(call_, address_queries) ||
+                         (form_ != &small_all_reduce_ && !is_one_phase))) {
       begin(*call_.room, call_.tuning, *call_.call, input, call_tag, address_queries);
       advance(poll_limits);
       return;
@@ -60,11 +65,14 @@ class NodeCollective {
     call_.output = static_cast<std::byte*>(call_.call->output);
     call_.call_tag = call_tag;
     is_done_ = false;
-    if (!is_one_phase) {
+    if (is_streamed) {
+      begin_stream();
+    } else if (is_one_phase) {
+      one_phase_.repeat();
+    } else {
       is_done_ = small_all_reduce_.repeat(poll_limits);
       return;
     }
-    one_phase_.repeat();
     advance(poll_limits);
   }
   // Advances the call until it is done or waits longer than these looks. Returns true if anything moved. Throws Error
@@ -91,6 +99,8 @@ class NodeCollective {
   // Begins the way by the host, which first waits for earlier work in a stream; `form_` is null meanwhile.
   void begin_by_host();
   void begin_by_slots();
+  // Begins a form with streams between pairs of members. Returns false if the call is not done by one.
+  bool begin_stream();
   void begin_direct();
   void begin_next_form();
 
@@ -100,6 +110,8 @@ class NodeCollective {
   PeerBuffers peers_;
   SmallAllReduceForm small_all_reduce_;
   OnePhaseForm one_phase_;
+  PairwiseForm pairwise_;
+  ChainForm chain_;
   TwoPhaseForm two_phase_;
   AddressForm addresses_;
   DirectForm direct_;

@@ -19,6 +19,9 @@ void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
       !(call.spec().input_blocks == call.spec().output_blocks))
     keep_input(copies);
   begin_parts(call, copies);
+  // Nobody reads the last member of a scan; its own part of a reduction comes from its slot only if it was on a GPU.
+  is_unread_ = (collective == Collective::scan || collective == Collective::exscan) &&
+               call.me() + 1 == call.members() && download() == nullptr;
   choose_storage(largest_block(call.spec()));
   set_steps(parts());
   set_needs(is_hidden_ && !only_root_sends(collective) ? InputNeed::all : need());
@@ -88,7 +91,7 @@ void OnePhaseForm::repeat() {
 }
 
 bool OnePhaseForm::fill() {
-  if (!call().sends) return true;
+  if (!call().sends || is_unread_) return true;
   if (is_hidden_ && step() == 0) publish_counts();
   if (download() != nullptr) {
     begin_download(step());
@@ -171,9 +174,9 @@ const std::byte* OnePhaseForm::combined() const {
 void OnePhaseForm::publish_counts() {
   Room& room = *call().room;
   room.ring().my_next_line().beside_data = parts();
-  std::uint64_t* const numbers = room.memory().numbers(room.index(), first());
+  BlockHeader* const table = room.memory().table(room.index(), first());
   const int number = call().has_block_for_each ? call().members() : 1;
-  for (int member = 0; member < number; ++member) numbers[member] = call().input_for(member).bytes;
+  for (int member = 0; member < number; ++member) table[member].bytes = call().input_for(member).bytes;
 }
 
 // Sets the number of steps, which the member with the most data determines, and checks that counts fit.
@@ -189,7 +192,8 @@ void OnePhaseForm::learn_steps() {
   for (int member = 0; member < all.members(); ++member) {
     if (member == all.me() || (only_root_sends(all.collective()) && member != all.spec().root)) continue;
     set_parts(std::max<std::size_t>(parts(), all.room->ring().line(member, first()).beside_data));
-    if (all.receives) check(member, all.room->memory().numbers(member, first())[all.has_block_for_each ? all.me() : 0]);
+    if (all.receives)
+      check(member, all.room->memory().table(member, first())[all.has_block_for_each ? all.me() : 0].bytes);
   }
   set_steps(parts());
   set_needs(need());

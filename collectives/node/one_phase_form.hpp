@@ -47,6 +47,7 @@ class OnePhaseForm final : public SlotForm {
 
   std::size_t region_ = 0;  // bytes in a slot before the next member's part, or before the result
   bool is_hidden_ = false;  // members do not know each other's counts
+  bool is_unread_ = false;  // no other member reads this one's data
   bool is_combined_by_last_ = false;
   std::vector<std::byte> kept_input_;  // the input, if the output would overwrite it too early
 };

@@ -7,6 +7,10 @@
 // The rule that frees a line or slot: a member that has published step j reads no step before j - 1 any more. There are
 // four slots, so step k may be written when all others have published k - 2. Lines and pages are more, so that a member
 // that needs no other may be many steps ahead with small data.
+//
+// The rule for a ring of chunks in a slot (PairwiseForm), which is written while its step is read: the sender counts
+// the chunks that it has written, and the receiver those that it has taken. The sender writes a chunk if less than a
+// ring was not taken.
 #pragma once
 
 #include <atomic>

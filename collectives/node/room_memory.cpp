@@ -31,15 +31,15 @@ Layout::Layout(int members) {
   constexpr std::size_t most = 256U << 10U;
   constexpr std::size_t least = 16U << 10U;
   constexpr std::size_t in_all = 64U << 20U;
-  constexpr std::size_t turns = 4;  // more data than the caches of a core hold
   const auto n = static_cast<std::size_t>(members);
-  slot = std::clamp(in_all / (n * slot_ring * turns), least, most) / system_page * system_page;
-  area = turns * slot;
-  stride = area + round_up(n * sizeof(std::uint64_t), 2 * line_size) + line_size;
+  slot = std::clamp(in_all / (n * slot_ring * slot_turns), least, most) / system_page * system_page;
+  area = slot_turns * slot;
+  stride = area + round_up(n * sizeof(BlockHeader), 2 * line_size) + line_size;
   lines = sizeof(RoomHeader) + slot_ring * sizeof(StepArrivals) + n * sizeof(RoomMemberHeader);
   pages = round_up(lines + n * line_ring * sizeof(Line), system_page);
   slots = pages + n * line_ring * page_bytes;
-  messages = round_up(slots + n * slot_ring * stride, system_page);
+  pairs = round_up(slots + n * slot_ring * stride, line_size);
+  messages = round_up(pairs + n * n * sizeof(PairCounters), system_page);
   bytes = round_up(messages + MessageLayout(members).bytes, system_page);
 }
 

@@ -17,6 +17,8 @@ constexpr bool reaches(StepNumber a, StepNumber k) { return static_cast<std::int
 // Count the places in each member's rings of slots, and of lines and pages.
 inline constexpr StepNumber slot_ring = 4;
 inline constexpr StepNumber line_ring = 32;
+// Counts the slots that a slot's area has room for; a guess: they hold more data than the caches of a core.
+inline constexpr std::size_t slot_turns = 4;
 inline constexpr std::size_t cache_line = 64;    // bytes
 inline constexpr std::size_t page_bytes = 2048;  // bytes; small data for one member, or from one, lie in a page
 inline constexpr std::size_t line_size = 128;    // bytes: two cache lines, because processors fetch them in pairs
@@ -35,6 +37,23 @@ struct alignas(line_size) Line {
 };
 static_assert(sizeof(Line) == line_size && std::atomic<std::uint64_t>::is_always_lock_free);
 
+// Lies in the table beside a slot: the block that the slot's member has for another one.
+struct BlockHeader {
+  std::uint64_t bytes = 0;    // of the block
+  std::uint64_t address = 0;  // in the sender's process, if the receiver reads it there; else 0
+  std::uint64_t ring = 0;     // the place of the block's ring in the slot's area, in bytes
+};
+
+// Counts the chunks that one member has ever written for another, and those that the other has taken. Each side writes
+// its own counter only. Both wrap around.
+struct PairCounters {
+  alignas(cache_line) std::atomic<std::uint32_t> written;
+  alignas(cache_line) std::atomic<std::uint32_t> taken;
+};
+
+// Counts the chunks in the ring of a pair. They have the bytes of a slot's area at most; see Layout.
+inline constexpr std::uint32_t ring_chunks = 4;
+
 // Belongs to one of the steps in the ring in which one member combines for all.
 struct StepArrivals {
   alignas(line_size) std::atomic<std::uint32_t> arrived;
@@ -51,6 +70,11 @@ struct alignas(line_size) RoomHeader {
   // Wakes all members that sleep.
   void wake_all() {
     if (sleepers.load(std::memory_order_relaxed) > 0) wake_sleepers();
+  }
+  // Adds one to a counter that only this member writes. Others that see it also see everything written before.
+  void count_up(std::atomic<std::uint32_t>& counter) {
+    counter.store(counter.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    wake_all();
   }
   // Sleeps until a member wakes all, at most this long. May return early, and late if it was woken at the very same
   // time.
@@ -74,11 +98,12 @@ struct alignas(line_size) RoomMemberHeader {
 struct Layout {
   explicit Layout(int members);
   std::size_t slot;    // data in a slot: 16 to 256 KiB, less with more members
-  std::size_t area;    // in which the data rotate; a number for every member lies behind it
+  std::size_t area;    // in which the data rotate; a BlockHeader for every member lies behind it
   std::size_t stride;  // from slot to slot
   std::size_t lines;   // the headers lie before them
   std::size_t pages;
   std::size_t slots;
+  std::size_t pairs;
   std::size_t messages;  // an offset, too; see MessageLayout
   std::size_t bytes;     // of the whole room
 };
@@ -116,9 +141,13 @@ class RoomMemory {
   std::byte* slot(int member, StepNumber step, std::size_t span) const {
     return slot_at(member, step) + rotation(step, span);
   }
-  // Returns the numbers beside a slot, one for each member.
-  std::uint64_t* numbers(int member, StepNumber step) const {
-    return reinterpret_cast<std::uint64_t*>(slot_at(member, step) + layout_.area);
+  // Returns the table beside a slot, with a header for each member.
+  BlockHeader* table(int member, StepNumber step) const {
+    return reinterpret_cast<BlockHeader*>(slot_at(member, step) + layout_.area);
+  }
+  // Returns the counters of the chunks that a member writes for another one.
+  PairCounters& pair(int from, int to) const {
+    return reinterpret_cast<PairCounters*>(memory_.get() + layout_.pairs)[from * size_ + to];
   }
   // Returns the memory of messages between members; see MessageMemory.
   std::byte* messages() const { return memory_.get() + layout_.messages; }

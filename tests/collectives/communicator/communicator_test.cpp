@@ -329,6 +329,60 @@ TEST(Communicator, ManyAtOnceEndInAnyOrder) {
   });
 }
 
+// Calls that hardly differ: the same total with other counts, other offsets, and the same buffer in another place.
+TEST(Communicator, RepeatedUnequalCallsWithOtherCountsAreOtherCalls) {
+  with_members(2, [](Communicator& world) {
+    const auto me = static_cast<std::size_t>(world.rank());
+    std::vector<int> all(40);
+    for (int turn = 0; turn < 6; ++turn) {
+      for (const Counts& counts : {Counts{3, 5}, Counts{5, 3}, Counts{8, 0}}) {
+        for (const Counts& offsets : {Counts{0, counts[0]}, Counts{20, 9}}) {
+          const std::vector<int> mine(counts[me], world.rank() + turn);
+          const auto check = [&](const char* name, bool is_whole) {
+            for (std::size_t m = 0; m < 2 && is_whole; ++m) {
+              for (std::size_t i = 0; i < counts[m]; ++i)
+                ASSERT_EQ(all[offsets[m] + i], static_cast<int>(m) + turn) << name << ' ' << counts[0] << ' ' << i;
+            }
+            std::ranges::fill(all, -1);
+          };
+          world.all_gather_v(mine, all, counts, offsets);
+          check("all_gather_v", true);
+          std::ranges::copy(mine, all.begin() + static_cast<std::ptrdiff_t>(offsets[me]));
+          world.all_gather_v(std::span(all).subspan(offsets[me], counts[me]), all, counts, offsets);
+          check("all_gather_v in place", true);
+          world.gather_v(mine, all, counts, 1, offsets);
+          check("gather_v", me == 1);
+          world.all_to_all_v(std::vector<int>(counts[0] * 2, world.rank() + turn), Counts{counts[0], counts[0]}, all,
+                             Counts{counts[0], counts[0]});
+          for (std::size_t i = 0; i < 2 * counts[0]; ++i)
+            ASSERT_EQ(all[i], (i < counts[0] ? 0 : 1) + turn) << "all_to_all_v " << i;
+        }
+      }
+    }
+  });
+}
+
+// The member with other counts fails, and so does the one that knows nothing of them; also after calls that fitted.
+TEST(Communicator, RepeatedUnequalCallsStillCompareCounts) {
+  for (const std::size_t count : {std::size_t{2}, std::size_t{300}, std::size_t{300'000}}) {
+    std::atomic<int> told = 0;
+    with_members(2, [&](Communicator& world) {
+      std::vector<int> all(count * 3);
+      const std::vector<int> mine(count);
+      const std::vector<std::size_t> counts = {count, count};
+      for (int turn = 0; turn < 3; ++turn) world.gather_v(mine, all, counts, 0);
+      const std::vector<std::size_t> more = {count, count + 1};
+      try {
+        world.gather_v(mine, all, more, 0);
+        world.barrier();
+      } catch (const Error& error) {
+        if (std::string_view(error.what()).find("sent") != std::string_view::npos) ++told;
+      }
+    });
+    EXPECT_EQ(told, 2) << count;
+  }
+}
+
 TEST(Communicator, BatchesPackTensorsOfDifferentTypes) {
   with_members(3, [](Communicator& world) {
     std::vector<float> weights(10, 1.0F);

@@ -188,8 +188,12 @@ void run(std::vector<std::unique_ptr<node::Room>>& all, Case& one, const node::T
   for (int i = 0; i < members; ++i) {
     const auto m = static_cast<std::size_t>(i);
     crew[m].plan = plan_of(one, i, members);
+    if (one.spec.in_place) {
+      ASSERT_EQ(one.input[m].size(), one.output[m].size());
+      one.output[m] = one.input[m];
+    }
     crew[m].call = {.plan = {std::shared_ptr<void>(), &crew[m].plan},
-                    .input = one.input[m].data(),
+                    .input = one.spec.in_place ? one.output[m].data() : one.input[m].data(),
                     .output = one.output[m].data(),
                     .kernel = find_kernel(DataType::i32, ReduceOp::sum)};
   }

@@ -250,5 +250,58 @@ TEST(NodeProtocol, CountsOfTakenMessagesKeepTheirPlaces) {
   EXPECT_NE(bytes.find("the bytes of"), std::string::npos);
 }
 
+// A block that goes through a ring of chunks. The sender publishes each chunk by its counter, and the receiver frees
+// the chunk by its own. Several blocks follow each other in one ring here, where the room has a ring in each of four
+// slots.
+struct Stream {
+  int chunks;
+  int ring;
+  int ahead;  // chunks that the sender writes before it looks at the receiver's counter
+};
+
+// Returns which chunk is read before it is written, or written over while it is read; empty if none is. A clock of two
+// counts tells how many acts of each side happened before an act. An act is a write, or a read, of one chunk.
+std::string unordered(const Stream& stream) {
+  std::vector<std::array<int, 2>> written(static_cast<std::size_t>(stream.chunks));
+  std::vector<std::array<int, 2>> read(static_cast<std::size_t>(stream.chunks));
+  std::array<int, 2> sender{};
+  std::array<int, 2> receiver{};
+  const auto see = [](std::array<int, 2>& mine, const std::array<int, 2>& theirs) {
+    for (std::size_t i = 0; i < 2; ++i) mine[i] = std::max(mine[i], theirs[i]);
+  };
+  int sent = 0;
+  int taken = 0;
+  while (taken < stream.chunks) {
+    const auto at = [](auto& acts, int chunk) -> auto& { return acts[static_cast<std::size_t>(chunk)]; };
+    // Nothing newer is taken to be seen than what the side waits for.
+    if (sent < stream.chunks && sent - stream.ahead < taken) {
+      if (sent >= stream.ahead) see(sender, at(read, sent - stream.ahead));
+      const int before = sent - stream.ring;
+      if (before >= 0 && sender[1] <= before)
+        return text("chunk ", sent, " is written over chunk ", before, ", which may be read");
+      ++sender[0];
+      at(written, sent++) = sender;
+      continue;
+    }
+    if (sent <= taken) return "nobody gets on";
+    see(receiver, at(written, taken));
+    if (receiver[0] <= taken) return text("chunk ", taken, " is read before it is written");
+    ++receiver[1];
+    at(read, taken++) = receiver;
+  }
+  return {};
+}
+
+TEST(NodeProtocol, TwoCountersOrderTheChunksOfAStream) {
+  for (int chunks = 1; chunks < 20; ++chunks) {
+    for (int ring = 1; ring < 6; ++ring) {
+      EXPECT_EQ(unordered({chunks, ring, ring}), "") << chunks << " chunks in a ring of " << ring;
+      if (chunks > ring) {
+        EXPECT_NE(unordered({chunks, ring, ring + 1}).find("is written over"), std::string::npos) << ring;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -96,6 +96,32 @@ INSTANTIATE_TEST_SUITE_P(All, NodeCollectiveTest,
                          testing::Combine(testing::Values(2, 3, 4, 5, 7, 8, 64),
                                           testing::Values(Reach::slots, Reach::threads, Reach::across)));
 
+// The output replaces the input, by which nothing may be lost that another member has still to get.
+TEST(NodeCollectiveTest, StreamsInPlaceAreRightInAnyInterleaving) {
+  if (test::watched_for_races) GTEST_SKIP() << test::lacks("members in threads of their own: one thread has no races");
+  std::mt19937 random(815);
+  for (const int members : {2, 3, 5}) {
+    const auto n = static_cast<std::size_t>(members);
+    auto all = rooms(members, false, node::ProcessMemoryReader(std::vector<pid_t>(n, ::getpid())));
+    for (const std::size_t step : {64UL, 256UL, 4096UL}) {
+      const Tuning tuning{.step = step, .flow_from = 64, .spread_from = 300, .process_read_from = node::never};
+      for (const Collective collective : {Collective::scan, Collective::exscan, Collective::all_to_all_v}) {
+        for (const std::size_t count : {1UL, 100UL, 1025UL, 5000UL}) {
+          Case one =
+              case_of(collective == Collective::all_to_all_v ? Collective::all_to_all : collective, members, count, 0);
+          one.spec.collective = collective;
+          one.spec.in_place = true;
+          if (collective == Collective::exscan) one.expected[0] = one.input[0];
+          ASSERT_NO_FATAL_FAILURE(run(all, one, tuning, random));
+          for (std::size_t m = 0; m < n; ++m)
+            ASSERT_EQ(one.output[m], one.expected[m]) << to_string(collective) << " of " << count << ", step " << step
+                                                      << ", member " << m << " of " << members;
+        }
+      }
+    }
+  }
+}
+
 TEST(NodeCollectiveTest, CountsThatDoNotFitAreNamed) {
   auto all = rooms(2, false);
   std::mt19937 random(1);
