@@ -174,7 +174,7 @@ class MemberPrice {
   PriceTerms of(const MemberLoad& load) const {
     const double waits = load.rounds > 0 ? std::max(1.0, work_.chain_rounds / load.rounds) : 1;
     // Only the first segment waits for others. Later ones follow it, unless members wait for cores as well.
-    const double bytes_waits = shares_cores() ? waits : 1 + (waits - 1) / segments_;
+    const double bytes_waits = shares_cores() || work_.pieces > 1 ? waits : 1 + (waits - 1) / segments_;
     const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
     const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) / node_rate;
     const double memory_us = busiest(load, &MemberLoad::memory_bytes, bytes_waits) / node_rate;

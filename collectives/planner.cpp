@@ -318,8 +318,7 @@ std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
     candidate.narrow = choice.narrow && each.narrow;
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);
-    if (candidate.piece == 0)
-      candidate.segments = each.segments > 0 ? each.segments : segments_of(*each.algorithm, count * spec.element_bytes);
+    candidate.segments = each.segments > 0 ? each.segments : segments_of(*each.algorithm, count * spec.element_bytes);
     const Cost cost = each.algorithm->cost(common_shape(*each.algorithm, spec, count, candidate.piece));
     candidate.rounds = cost.rounds;
     if (!has_own_counts(spec.collective)) candidate.sent_bytes = cost.sent_most * spec.element_bytes;
