@@ -44,23 +44,27 @@ struct CountedKernel {
   }
 };
 
-// Is the memory for all members of a simulation without data. Nothing reads or writes it, so it takes no memory.
+// Gives the members of a simulation without data addresses of their own. Nothing reads or writes there, so there is no
+// memory behind them.
 class UnusedBuffers {
  public:
   explicit UnusedBuffers(const Scenario& scenario) {
-    std::size_t most = 1;
     for (const SimulatedCall& call : scenario.calls)
-      most = std::max<std::size_t>(most, memory_of(call.subject, scenario.size()));
-    if (scenario.has_data) return;
-    input_.at_least(most);
-    output_.at_least(most);
+      most_ = std::max<std::size_t>(most_, memory_of(call.subject, scenario.size()));
   }
-  const void* input(const SimulatedCall& call) { return (call.subject.in_place ? output_ : input_).at_least(0); }
-  void* output() { return output_.at_least(0); }
+  const void* input(const SimulatedCall& call, int rank) const {
+    const bool in_place = call.subject.in_place || call.subject.collective == Collective::broadcast;
+    return in_place ? output(rank) : at(2 * static_cast<std::uintptr_t>(rank));
+  }
+  void* output(int rank) const { return at(2 * static_cast<std::uintptr_t>(rank) + 1); }
 
  private:
-  AlignedBuffer input_;
-  AlignedBuffer output_;
+  void* at(std::uintptr_t place) const {
+    constexpr std::uintptr_t begin = std::uintptr_t{1} << 44U;
+    return reinterpret_cast<void*>(begin + place * most_);  // NOLINT(performance-no-int-to-ptr): it is never used
+  }
+
+  std::uintptr_t most_ = 4096;
 };
 static_assert(sizeof(CountedKernel) <= UserReduce::state_bytes);
 
@@ -244,10 +248,10 @@ void Actor::start(const SimulatedCall& call) {
     active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
     active.buffers->fill();
   }
-  const void* const input = active.buffers ? active.buffers->input() : unused_.input(call);
+  const void* const input = active.buffers ? active.buffers->input() : unused_.input(call, rank_);
   Call made{.plan = plan,
             .input = call.subject.collective == Collective::barrier ? &presence : input,
-            .output = active.buffers ? active.buffers->output() : unused_.output(),
+            .output = active.buffers ? active.buffers->output() : unused_.output(rank_),
             .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
             .origin = {"call", static_cast<int>(next_) + 1}};
   if (scenario_.fabric) count_work(made, call);

@@ -166,10 +166,10 @@ TEST(Simulation, AMessageTakesTheTimeOfItsLinks) {
               6 + 1048576 / 10000.0 + 1048576 / 5000.0, 2);
 }
 
-// Three senders share the receiver's link; and a switch with one link up shares that.
+// Three senders share the receiver's link, while copies take no time; and a switch with one link up shares that.
 TEST(Simulation, FlowsThatShareALinkShareItsRate) {
-  const double one = us_of("rate=80G", 2, 1, "gather:u8:256k", "gather:flat");
-  const double three = us_of("rate=80G", 4, 1, "gather:u8:256k", "gather:flat");
+  const double one = us_of("rate=80G memory=80000G", 2, 1, "gather:u8:256k", "gather:flat");
+  const double three = us_of("rate=80G memory=80000G", 4, 1, "gather:u8:256k", "gather:flat");
   EXPECT_NEAR(three / one, 3, 0.3);
   const double wide = us_of("rate=80G switch=4 uplinks=4", 8, 1, "all_to_all:u8:64k", "all_to_all:flat");
   const double narrow = us_of("rate=80G switch=4 uplinks=1", 8, 1, "all_to_all:u8:64k", "all_to_all:flat");
