@@ -109,7 +109,7 @@ class Actor {
   // Lets time pass, because nothing else happens.
   void look();
   // Allows calls up to this number to begin.
-  void allow(std::size_t calls) { allowed_ = calls; }
+  void allow(std::size_t calls) { position_.allowed = calls; }
   std::size_t finished() const { return end_.finished; }
   bool is_over() const { return over_; }
   bool is_gone() const { return end_.kind == SimulatedEndKind::gone; }
@@ -151,8 +151,11 @@ class Actor {
   std::unique_ptr<SimulatedEngine> engine_;
   std::deque<ActiveCall> active_;  // calls that were under way at the end stay, since the engine may use their memory
   std::vector<Duration> finished_;
-  std::size_t next_ = 0;
-  std::size_t allowed_ = std::numeric_limits<std::size_t>::max();
+  struct ProgramPosition {
+    std::size_t next = 0;
+    std::size_t allowed = std::numeric_limits<std::size_t>::max();
+  };
+  ProgramPosition position_;
   RoomWork room_work_;
   Duration stopped_until_{};
   bool over_ = false;
@@ -186,12 +189,12 @@ bool Actor::act() {
   return guarded([&] {
     for (bool more = true; more && !over_;) {
       more = finish_some();
-      while (!over_ && next_ < std::min(allowed_, scenario_.calls.size()) && active_.size() < scenario_.in_flight &&
-             begin())
+      while (!over_ && position_.next < std::min(position_.allowed, scenario_.calls.size()) &&
+             active_.size() < scenario_.in_flight && begin())
         more = true;
       any = any || more;
     }
-    if (!over_ && next_ == scenario_.calls.size() && active_.empty()) end(SimulatedEndKind::well);
+    if (!over_ && position_.next == scenario_.calls.size() && active_.empty()) end(SimulatedEndKind::well);
     return any;
   });
 }
@@ -209,8 +212,8 @@ void Actor::look() {
 }
 
 bool Actor::begin() {
-  if (fault_ && next_ + 1 == static_cast<std::size_t>(fault_->call) && meets_fault()) return false;
-  start(scenario_.calls[next_]);
+  if (fault_ && position_.next + 1 == static_cast<std::size_t>(fault_->call) && meets_fault()) return false;
+  start(scenario_.calls[position_.next]);
   return true;
 }
 
@@ -241,9 +244,9 @@ bool Actor::meets_fault() {
 
 // Makes the call of the scenario with buffers of its own. A member that `differs` gives another element type.
 void Actor::start(const SimulatedCall& call) {
-  const auto plan = plans_.of(next_, rank_);
+  const auto plan = plans_.of(position_.next, rank_);
   ActiveCall& active = active_.emplace_back();
-  active.call = next_;
+  active.call = position_.next;
   if (scenario_.has_data) {
     active.buffers = std::make_unique<Buffers>(call.subject, scenario_.size(), rank_);
     active.buffers->fill();
@@ -253,16 +256,16 @@ void Actor::start(const SimulatedCall& call) {
             .input = call.subject.collective == Collective::barrier ? &presence : input,
             .output = active.buffers ? active.buffers->output() : unused_.output(rank_),
             .kernel = reduces(call.subject.collective) ? find_kernel(call.subject.type, call.subject.op) : nullptr,
-            .origin = {"call", static_cast<int>(next_) + 1}};
+            .origin = {"call", static_cast<int>(position_.next) + 1}};
   if (scenario_.fabric) count_work(made, call);
-  const bool differs =
-      fault_ && fault_->kind == SimulatedFaultKind::differs && next_ + 1 == static_cast<std::size_t>(fault_->call);
+  const bool differs = fault_ && fault_->kind == SimulatedFaultKind::differs &&
+                       position_.next + 1 == static_cast<std::size_t>(fault_->call);
   if (differs) {
     auto other = std::make_shared<Plan>(*plan);
     other->spec.type = size_of(call.subject.type) == 1 ? DataType::f64 : DataType::u8;
     made.plan = std::move(other);
   }
-  ++next_;
+  ++position_.next;
   active.ticket = engine_->start(made);
 }
 

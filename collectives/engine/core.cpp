@@ -12,7 +12,6 @@ Core::Core(Transport& transport, CommunicatorIdentity identity, WaitLimits wait_
     : transport_(transport),
       identity_(std::move(identity)),
       log_(std::move(log)),
-      poll_limits_(poll_limits),
       runner_(transport, room, poll_limits),
       agreement_(identity_.rank, identity_.size),
       history_(identity_, transport.generation()),
@@ -43,8 +42,7 @@ CallTicket Core::start_anew(const Call& call) {
   operation.agreements_missing = operation.agreements_held = 0;
   operation.state = OperationState::in_flight;
   guarded([&] {
-    constexpr unsigned messages_between_control = 16;  // a guess; a look costs as much as a small message
-    if (!operation.is_message() || ++begun_messages_ % messages_between_control == 0) dispatcher_.receive();
+    if (!operation.is_message() || needs_control()) dispatcher_.receive();
     if (failure_.has_failed()) return;
     operations_.activate(operation);
     begin(operation, entry);
@@ -120,26 +118,30 @@ inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLim
 CallTicket Core::start(const Call& call) {
   PlanFacts* const known = repeated(call);
   if (known == nullptr) return start_anew(call);
-  Operation& operation = repeat(*known, call, {poll_limits_.spins, 0});
+  Operation& operation = repeat(*known, call, {runner_.poll_limits().spins, 0});
   return operation.state == OperationState::finished ? OperationTable::ticket_of(operation) : keep(operation);
 }
 
 std::optional<CallTicket> Core::run(const Call& call) {
   PlanFacts* const known = repeated(call);
   if (known == nullptr) return start_anew(call);
-  Operation& operation = repeat(*known, call, poll_limits_);
+  Operation& operation = repeat(*known, call, runner_.poll_limits());
   if (operation.state != OperationState::finished) return keep(operation);
   operation.state = OperationState::unused;
   return std::nullopt;
 }
 
+bool Core::needs_control() {
+  constexpr unsigned most = 32;  // a guess
+  if (++messages_since_control_ < most) return false;
+  messages_since_control_ = 0;
+  return true;
+}
+
 // Now and then this member must hear the others, whose questions it would not answer otherwise.
 void Core::try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives,
                         node::PollLimits poll_limits) {
-  constexpr unsigned attempts_between_control = 64;  // a guess
-  if (failure_.has_failed() || departed_.has_any() || !runner_.has_posted_all_messages() ||
-      ++attempts_ % attempts_between_control == 0)
-    return;
+  if (failure_.has_failed() || departed_.has_any() || !runner_.has_posted_all_messages() || needs_control()) return;
   guarded([&] {
     std::uint64_t done = 0;
     for (MessageAttempt& send : sends) {  // those behind one that has to wait keep their order

@@ -84,7 +84,6 @@ class Core {
   FailureHandler& failure() { return failure_; }
   const FailureHandler& failure() const { return failure_; }
   const std::string& name() const { return identity_.name; }
-  const Log& log() const { return log_; }
 
  private:
   PlanFacts* repeated(const Call& call);
@@ -97,6 +96,7 @@ class Core {
   void number(Operation& operation, const PlanFacts& entry);
   void agree(Operation& operation);
   bool send_agreements(Operation& operation);
+  bool needs_control();
   bool try_receives(std::span<MessageAttempt> receives);
   bool move(Operation& operation);
   void finish(const Operation& operation);
@@ -115,7 +115,6 @@ class Core {
   Transport& transport_;
   CommunicatorIdentity identity_;
   Log log_;
-  const node::PollLimits& poll_limits_;
   Runner runner_;
   OperationTable operations_;
   Agreement agreement_;
@@ -126,9 +125,8 @@ class Core {
   StallDetector stalls_;
   FailureHandler failure_;
   ControlDispatcher dispatcher_;
-  // Count calls of try_messages(), and messages begun. Some of them receive control messages.
-  unsigned attempts_ = 0;
-  unsigned begun_messages_ = 0;
+  // Counts messages. Some of them receive control messages, because a look costs as much as a small message.
+  unsigned messages_since_control_ = 0;
   // Points to the operation being advanced, so that an error can name it.
   Operation* advancing_ = nullptr;
 };

@@ -129,7 +129,7 @@ class Engine {
       const EngineScope inside(guard_, {EngineAction::dropping, ticket.collective, ticket.origin}, core_.name());
       core_.drop(ticket);
     } catch (const std::exception& error) {
-      core_.log().error(error.what());
+      core_.failure().log().error(error.what());
     }
   }
 
@@ -140,7 +140,7 @@ class Engine {
       const EngineScope inside(guard_, {}, core_.name());
       core_.failure().refuse(error);
     } catch (const std::exception& second) {
-      core_.log().error(second.what());
+      core_.failure().log().error(second.what());
     }
   }
 
@@ -185,7 +185,7 @@ class Engine {
   int rank() { return platform_.transport().rank(); }
   int size() { return platform_.transport().size(); }
   const std::string& name() const { return core_.name(); }
-  const Log& log() const { return core_.log(); }
+  const Log& log() const { return core_.failure().log(); }
   // Returns the limit for tags of messages; see Transport::message_tags().
   std::uint32_t message_tags() { return platform_.transport().message_tags(); }
   Platform& platform() { return platform_; }

@@ -46,6 +46,7 @@ class FailureHandler {
   // `identity` and `log` must outlive the handler.
   FailureHandler(const CommunicatorIdentity& identity, const Log& log, Parts parts)
       : identity_(identity), log_(log), parts_(parts) {}
+  const Log& log() const { return log_; }
 
   // Fails the calls under way, gives up their messages, and tells the other members if `tell_others` is true. Does
   // nothing if the communicator has failed before.

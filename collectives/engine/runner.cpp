@@ -138,7 +138,7 @@ bool Runner::advance(Operation& operation) {
 bool Runner::has_uploaded(Operation& operation) {
   if (!operation.device_copies.is_on()) return true;
   if (!operation.device_copies.has_uploaded()) return false;
-  std::erase(with_device_copies_, &operation);
+  std::erase(device_copies_.operations, &operation);
   return true;
 }
 
@@ -201,8 +201,8 @@ void Runner::begin(Operation& operation) {
   operation.input = static_cast<const std::byte*>(operation.call.input);
   operation.output = static_cast<std::byte*>(operation.call.output);
   if (operation.call.device_buffers) {
-    with_device_copies_.push_back(&operation);
-    operation.device_copies.begin(copy_streams_, operation.call);
+    device_copies_.operations.push_back(&operation);
+    operation.device_copies.begin(device_copies_.streams, operation.call);
     if (operation.device_copies.downloads()) return;  // the pipeline multiplies each piece
   }
   if (plan.spec.op != ReduceOp::premul_sum || !reduces(plan.spec.collective) || plan.input_count == 0) return;
@@ -384,10 +384,10 @@ bool Runner::abandon() {
 
 bool Runner::abandon_device_copies() noexcept {
   bool all_ended = true;
-  for (Operation* const each : with_device_copies_) all_ended = each->device_copies.abandon() && all_ended;
-  with_device_copies_.clear();
+  for (Operation* const each : device_copies_.operations) all_ended = each->device_copies.abandon() && all_ended;
+  device_copies_.operations.clear();
   if (all_ended) return true;
-  for (const auto& stream : copy_streams_.streams()) keep_forever(stream);
+  for (const auto& stream : device_copies_.streams.streams()) keep_forever(stream);
   return false;
 }
 

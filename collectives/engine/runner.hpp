@@ -37,6 +37,7 @@ class Runner {
   bool is_ahead(const Operation& first, const Operation& second) const;
   // Returns true if the operation has begun, and only waits until earlier calls leave the room.
   static bool waits_for_its_turn(const Operation& operation);
+  const node::PollLimits& poll_limits() const { return poll_limits_; }
   // Returns the ranks that the operation exchanges posted messages with, or waits for in the room.
   IndexSet peers(const Operation& operation) const;
   // Returns the ranks of this node that are in another call, as the node's memory shows.
@@ -94,9 +95,11 @@ class Runner {
   node::TuningTrial trial_;
   // Points to the operation in the room; null if none.
   Operation* in_room_ = nullptr;
-  gpu::CopyStreams copy_streams_;
-  // Lists operations with data on its way from or to a GPU.
-  std::vector<Operation*> with_device_copies_;
+  struct DeviceCopies {
+    gpu::CopyStreams streams;
+    std::vector<Operation*> operations;  // with data on its way from or to a GPU
+  };
+  DeviceCopies device_copies_;
   // Gives the lane of the next part. It is the same on all members, since their plans agree.
   int next_lane_ = 0;
   // Holds the queues of the lanes of collective calls.

@@ -24,7 +24,7 @@ MessageMemory::MessageMemory(const RoomMemory& room, int from, int to) {
   const MessageLayout layout(room.size());
   const auto pair =
       static_cast<std::size_t>(from) * static_cast<std::size_t>(room.size()) + static_cast<std::size_t>(to);
-  std::byte* const begin = room.messages() + pair * layout.stride;
+  std::byte* const begin = room.owner().get() + Layout(room.size()).messages + pair * layout.stride;
   cells_ = layout.cells;
   ring_bytes_ = layout.ring;
   receipts_ = reinterpret_cast<MessageReceipts*>(begin);

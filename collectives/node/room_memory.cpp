@@ -3,7 +3,6 @@
 #include "collectives/node/room_memory.hpp"
 
 #include <linux/futex.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,14 +50,6 @@ RoomMemory::RoomMemory(std::shared_ptr<std::byte> memory, int index, int size)
       lines_(reinterpret_cast<Line*>(memory_.get() + layout_.lines)),
       pages_(memory_.get() + layout_.pages),
       slots_(memory_.get() + layout_.slots) {}
-
-// Leaves pages out in which the slots of a neighbour begin or end.
-void RoomMemory::give_back_slots() const noexcept {
-  const auto first = static_cast<std::size_t>(slot_at(index_, 0) - memory_.get());
-  const std::size_t begin = round_up(first, system_page);
-  const std::size_t end = (first + slot_ring * layout_.stride) / system_page * system_page;
-  if (end > begin) ::madvise(memory_.get() + begin, end - begin, MADV_REMOVE);  // a refusal only keeps the memory
-}
 
 void RoomHeader::wake_sleepers() {
   wakes.fetch_add(1, std::memory_order_relaxed);

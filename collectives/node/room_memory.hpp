@@ -130,9 +130,6 @@ class RoomMemory {
   // Returns the number of data bytes that fit into a slot.
   std::size_t slot_bytes() const { return layout_.slot; }
 
-  // Returns the pages of this member's slots to the system. They begin as zeros again. No member may read them.
-  void give_back_slots() const noexcept;
-
   // Return the places of a member's step.
   Line& line(int member, StepNumber step) const { return lines_[line_at(member, step)]; }
   std::byte* page(int member, StepNumber step) const { return pages_ + line_at(member, step) * page_bytes; }
@@ -149,8 +146,6 @@ class RoomMemory {
   PairCounters& pair(int from, int to) const {
     return reinterpret_cast<PairCounters*>(memory_.get() + layout_.pairs)[from * size_ + to];
   }
-  // Returns the memory of messages between members; see MessageMemory.
-  std::byte* messages() const { return memory_.get() + layout_.messages; }
   // All members meet in a step in which one combines, so a ring of four is as good as a longer one.
   StepArrivals& arrivals(StepNumber step) const {
     return reinterpret_cast<StepArrivals*>(memory_.get() + sizeof(RoomHeader))[step % slot_ring];

@@ -20,6 +20,8 @@ class SlotPages {
   bool give_back(StepNumber last) noexcept;
 
  private:
+  void give_back_pages() const noexcept;
+
   RoomMemory memory_;
   RoomMemberHeader* mine_;
 };
