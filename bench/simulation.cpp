@@ -85,6 +85,12 @@ class RoomWork {
   std::uint64_t moved_ = 0;
 };
 
+// Counts the calls that a member has begun, and those that it may begin.
+struct ProgramPosition {
+  std::size_t next = 0;
+  std::size_t allowed = std::numeric_limits<std::size_t>::max();
+};
+
 // Runs a member's program: its calls in order, some of them at the same time.
 class Actor {
  public:
@@ -151,10 +157,6 @@ class Actor {
   std::unique_ptr<SimulatedEngine> engine_;
   std::deque<ActiveCall> active_;  // calls that were under way at the end stay, since the engine may use their memory
   std::vector<Duration> finished_;
-  struct ProgramPosition {
-    std::size_t next = 0;
-    std::size_t allowed = std::numeric_limits<std::size_t>::max();
-  };
   ProgramPosition position_;
   RoomWork room_work_;
   Duration stopped_until_{};

@@ -14,6 +14,12 @@
 
 namespace lockstep {
 
+// Holds the streams for copies between the host and GPUs, and the operations with data on its way there.
+struct DeviceCopies {
+  gpu::CopyStreams streams;
+  std::vector<Operation*> operations;
+};
+
 // Runs the operations of one core. The transport, the room and the limits must outlive it.
 class Runner {
  public:
@@ -95,10 +101,6 @@ class Runner {
   node::TuningTrial trial_;
   // Points to the operation in the room; null if none.
   Operation* in_room_ = nullptr;
-  struct DeviceCopies {
-    gpu::CopyStreams streams;
-    std::vector<Operation*> operations;  // with data on its way from or to a GPU
-  };
   DeviceCopies device_copies_;
   // Gives the lane of the next part. It is the same on all members, since their plans agree.
   int next_lane_ = 0;
