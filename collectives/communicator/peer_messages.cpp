@@ -42,6 +42,10 @@ bool PeerMessages::try_now(std::span<const PeerMessage> sends, std::span<const P
   if (std::max(sends.size(), receives.size()) > most || std::ranges::any_of(sends, is_on_device) ||
       std::ranges::any_of(receives, is_on_device))
     return false;
+  // The first message of a kind is begun as an operation. So later ones find its memory, however they go.
+  if (!std::ranges::all_of(sends, [&](const PeerMessage& each) { return was_begun(each, true); }) ||
+      !std::ranges::all_of(receives, [&](const PeerMessage& each) { return was_begun(each, false); }))
+    return false;
   reserve_packed(sends, receives);
   for (const PeerMessage& each : sends) {
     send_attempts_.push_back(attempt_of(each));
@@ -54,6 +58,17 @@ bool PeerMessages::try_now(std::span<const PeerMessage> sends, std::span<const P
   }
   return std::ranges::all_of(send_attempts_, &MessageAttempt::is_done) &&
          std::ranges::all_of(receive_attempts_, &MessageAttempt::is_done);
+}
+
+PeerMessages::MessageKey& PeerMessages::begun_place(const MessageKey& key) {
+  const auto& [peer, tag, sends, bytes] = key;
+  const std::size_t mixed = static_cast<std::size_t>(peer) * 31 + tag * 7 + (sends ? 1 : 0) + bytes * 13;
+  return begun_[(mixed ^ mixed >> 6U) % begun_.size()];
+}
+
+bool PeerMessages::was_begun(const PeerMessage& message, bool sends) {
+  const MessageKey key{message.peer, tag_of(message), sends, message.data.count * message.element_bytes};
+  return begun_place(key) == key;
 }
 
 // Makes space for all strided data at once, so that addresses stay valid.
@@ -142,7 +157,9 @@ std::shared_ptr<const Plan> PeerMessages::plan_of(const PeerMessage& message, bo
   constexpr std::size_t most = 4096;
   if (plans_.size() >= most) plans_.clear();
   const std::uint32_t tag = tag_of(message);
-  auto& known = plans_[{message.peer, tag, sends, bytes}];
+  const MessageKey key{message.peer, tag, sends, bytes};
+  begun_place(key) = key;
+  auto& known = plans_[key];
   if (known) return known;
   auto plan = std::make_shared<Plan>();
   plan->spec = {.collective = Collective::sendrecv,

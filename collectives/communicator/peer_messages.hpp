@@ -4,6 +4,7 @@
 // A CommunicatorCore owns it. Messages need no agreement of other members, so their plans are made without the planner.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -39,6 +40,11 @@ class PeerMessages {
   void pack(const PeerMessage& message, const MessageAttempt& attempt);
   void unpack(const PeerMessage& message, const MessageAttempt& attempt);
   std::uint32_t tag_of(const PeerMessage& message) const;
+  // Names a kind of message: its peer, tag, direction and length.
+  using MessageKey = std::tuple<int, std::uint32_t, bool, std::size_t>;
+  // Returns the place of a kind among those that were begun before.
+  MessageKey& begun_place(const MessageKey& key);
+  bool was_begun(const PeerMessage& message, bool sends);
   std::shared_ptr<const Plan> plan_of(const PeerMessage& message, bool sends);
 
   CommunicatorMember& member_;
@@ -46,8 +52,8 @@ class PeerMessages {
   std::vector<MessageAttempt> send_attempts_;  // Hold those of the last try_now(), or nothing if it tried none.
   std::vector<MessageAttempt> receive_attempts_;
   std::vector<std::byte> packed_;  // Holds the strided data of these.
-  std::map<std::tuple<int, std::uint32_t, bool, std::size_t>, std::shared_ptr<const Plan>>
-      plans_;  // Has the key peer, tag, sends, bytes.
+  std::map<MessageKey, std::shared_ptr<const Plan>> plans_;
+  std::array<MessageKey, 64> begun_ = {};  // Holds kinds that have a plan, so that later ones need no memory.
 };
 
 }  // namespace lockstep::detail

@@ -141,8 +141,10 @@ bool Core::needs_control() {
 // Now and then this member must hear the others, whose questions it would not answer otherwise.
 void Core::try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives,
                         node::PollLimits poll_limits) {
-  if (failure_.has_failed() || departed_.has_any() || !runner_.has_posted_all_messages() || needs_control()) return;
+  if (failure_.has_failed() || departed_.has_any() || !runner_.has_posted_all_messages()) return;
   guarded([&] {
+    if (needs_control()) dispatcher_.receive();
+    if (failure_.has_failed() || departed_.has_any()) return;
     std::uint64_t done = 0;
     for (MessageAttempt& send : sends) {  // those behind one that has to wait keep their order
       send.is_done = transport_.try_send(send.peer, send.call_tag, send.data, send.bytes);

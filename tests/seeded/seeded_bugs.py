@@ -57,7 +57,7 @@ BUGS = [
     ("those who arrived are counted on", NODE + "room.hpp", "      all.arrived.store(0, std::memory_order_relaxed);\n", ""),
     ("an earlier result is taken", NODE + "room.hpp", "    return line(step).stamp.load(std::memory_order_acquire) == (std::uint64_t{step} << 32U | call_tag);\n", "    return line(step).stamp.load(std::memory_order_acquire) != 0;\n"),
     ("slots that move about leave their area", NODE + "room_memory.hpp", "step / slot_ring % (layout_.area / span) * span", "step / slot_ring % (layout_.area / span + 1) * span"),
-    ("a step is published before its data is there", NODE + "in_node_form.cpp", "      if (!call_->room->ring().is_free(storage_) || !fill()) return moved;\n      phase_ = FormPhase::arriving;\n", "      if (!call_->room->ring().is_free(storage_)) return moved;\n      publish();\n      fill();\n      after_publishing();\n"),
+    ("a step is published before its data is there", NODE + "in_node_form.cpp", "      if (!fill()) return std::exchange(has_worked_, false) || moved;\n      phase_ = FormPhase::arriving;\n", "      publish();\n      fill();\n      after_publishing();\n"),
     ("the last part is not taken", NODE + "one_phase_form.cpp", "  read_part(parts() - 1);\n", "  if (parts() == 1) read_part(parts() - 1);\n"),
     ("a part is taken a step late", NODE + "one_phase_form.cpp", "  if (step() >= 1) read_part(step() - 1);\n", "  if (step() >= 2) read_part(step() - 2);\n"),
     ("a scan waits for nobody before it", NODE + "in_node_form.hpp", "(needs_ == InputNeed::lower && member < call_->me())", "(needs_ == InputNeed::lower && member + 1 < call_->me())"),
