@@ -68,8 +68,9 @@ RepeatedCalls::RepeatedCall* RepeatedCalls::place_for(const CallRequest& request
       where_is(request.input).on_device() || where_is(request.output).on_device())
     return nullptr;
   std::size_t counts = 0;
-  for (const auto& each : {request.send_counts, request.receive_counts}) {
-    for (const std::size_t count : each) counts = counts * 31 + count;
+  if (is_unequal(request.collective)) {
+    for (const std::size_t count : request.send_counts) counts = counts * 31 + count;
+    for (const std::size_t count : request.receive_counts) counts = counts * 31 + count;
   }
   const auto key = static_cast<std::size_t>(request.collective) * 5 + static_cast<std::size_t>(request.type) +
                    (request.output.count | request.input.count) * 7 + counts * 13 + subject;

@@ -32,6 +32,8 @@ class NodeTransport final : public ForwardingTransport {
   bool try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes) override;
   TryResult try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) override;
   bool abandon() override;
+  // The other transport may wait until all have been told.
+  void send_control_to_all(const Bytes& bytes) override { to().send_control_to_all(bytes); }
   void sleep(std::int64_t nanoseconds) override;
 
  private:
