@@ -16,6 +16,7 @@ using simulated::FabricShape;
 // Returns the least traffic if the members are on groups of these sizes.
 MinimumTraffic traffic_of(const Subject& subject, const std::vector<int>& groups) {
   std::vector<DescribedNodes> described;
+  described.reserve(groups.size());
   for (const int members : groups) described.push_back({.shape = {.pus = {{}}}, .count = 1, .ranks = members});
   std::vector<int> ranks(static_cast<std::size_t>(std::accumulate(groups.begin(), groups.end(), 0)));
   std::iota(ranks.begin(), ranks.end(), 0);

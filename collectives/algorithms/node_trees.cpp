@@ -30,7 +30,7 @@ class RailTrees {
       for (int node = 0; node < nodes; ++node) racks[0][static_cast<std::size_t>(node)] = node;
     }
     const auto first = std::ranges::find_if(racks, [&](const auto& rack) { return position_in(rack, root_) >= 0; });
-    std::ranges::rotate(racks, first);
+    std::rotate(racks.begin(), first, racks.end());
     std::erase(racks.front(), root_);
     racks_ = std::move(racks);
   }
