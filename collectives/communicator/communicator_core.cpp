@@ -11,7 +11,7 @@ namespace lockstep::detail {
 
 // Makes the parts in the order in which they use each other. A failure then ends the work on GPUs too.
 CommunicatorCore::CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology,
-                                   std::vector<int> ranks, TransportMaker maker, CommunicatorOptions options,
+                                   std::vector<int> ranks, TransportMaker maker, const CommunicatorOptions& options,
                                    node::MemoryLineage lineage)
     : member_(std::move(exchange), std::move(topology), std::move(ranks), maker, options, std::move(lineage),
               has_device_path(options)),

@@ -26,7 +26,7 @@ class CommunicatorCore {
   // Makes this member's part of a communicator; all members call it. `ranks` are the members' ranks in `topology`.
   // Throws Error internal if `maker` returns null.
   CommunicatorCore(std::unique_ptr<Exchange> exchange, std::shared_ptr<const Topology> topology, std::vector<int> ranks,
-                   TransportMaker maker, CommunicatorOptions options, node::MemoryLineage lineage = {});
+                   TransportMaker maker, const CommunicatorOptions& options, node::MemoryLineage lineage = {});
   CommunicatorCore(const CommunicatorCore&) = delete;
   CommunicatorCore& operator=(const CommunicatorCore&) = delete;
   ~CommunicatorCore();

@@ -62,7 +62,7 @@ bool PeerMessages::try_now(std::span<const PeerMessage> sends, std::span<const P
 
 PeerMessages::MessageKey& PeerMessages::begun_place(const MessageKey& key) {
   const auto& [peer, tag, sends, bytes] = key;
-  const std::size_t mixed = static_cast<std::size_t>(peer) * 31 + tag * 7 + (sends ? 1 : 0) + bytes * 13;
+  const std::size_t mixed = static_cast<std::size_t>(peer) * 31 + std::size_t{tag} * 7 + (sends ? 1 : 0) + bytes * 13;
   return begun_[(mixed ^ mixed >> 6U) % begun_.size()];
 }
 
