@@ -178,7 +178,7 @@ void PairwiseForm::fill_slot() {
 
 // Returns the part of a slot's area that each receiver has.
 std::size_t PairwiseForm::region_bytes() const {
-  const std::size_t receivers = table_size() > 1 ? table_size() - 1 : 1;
+  const std::size_t receivers = std::max<std::size_t>(table_size(), 2) - 1;
   return slot_turns * call().room->memory().slot_bytes() / receivers / cache_line * cache_line;
 }
 
@@ -187,7 +187,7 @@ std::size_t PairwiseForm::region_bytes() const {
 PairwiseForm::Ring PairwiseForm::ring_of(std::size_t bytes, std::byte* begin) const {
   const CallContext& all = call();
   const std::size_t step = std::min(all.tuning.step, all.room->memory().slot_bytes());
-  const std::size_t receivers = table_size() > 1 ? table_size() - 1 : 1;
+  const std::size_t receivers = std::max<std::size_t>(table_size(), 2) - 1;
   const std::size_t most = std::max(cache_line, step / receivers / cache_line * cache_line);
   const std::size_t least = std::min(round_up(std::max<std::size_t>(all.tuning.flow_from, 1), cache_line), most);
   Ring ring{.begin = begin, .chunk = std::clamp(round_up(bytes / 4, cache_line), least, most)};
