@@ -165,9 +165,8 @@ const std::vector<Case> cases = {
     {"doubted", "thresholds", Grade::note, "0-1", "2 processes: defaults; 3 not believed", 1, 2,
      set(first_two, &Facts::unsure_thresholds, std::vector<std::string>{"2 processes: defaults; 3 not believed"})},
     {"never_quiet", "thresholds", Grade::note, "0", "rm cache/lockstep/node-1.txt", 1, 2,
-     spoil_all(
-         set({0}, &Facts::unsure_thresholds, std::vector<std::string>{"2 processes"}),
-         set({0}, &Facts::final_threshold_files, std::vector<std::string>{"cache/lockstep/node-1.txt"}))},
+     spoil_all(set({0}, &Facts::unsure_thresholds, std::vector<std::string>{"2 processes"}),
+               set({0}, &Facts::final_threshold_files, std::vector<std::string>{"cache/lockstep/node-1.txt"}))},
     {"memlock", "locked memory", Grade::slow, "0", "ulimit -l unlimited", 1, 2,
      spoil_all(set({0}, &Facts::rdma, true), set({0}, &Facts::locked_memory, ResourceGrant{16 * mebibyte, 0, ENOMEM}))},
     {"files", "open files", Grade::slow, "0-1", "ulimit -n 65536", 1, 2, set(first_two, &Facts::open_files, 64U)},
