@@ -134,21 +134,7 @@ void NodeReceives::take(const node::MessageCell& cell) {
   if (cell.kind == node::MessageKind::fragment) return take_fragment(cell);
   const auto wanted = std::ranges::find(wanted_, cell.key, &WantedMessage::key);
   const bool is_announced = cell.kind == node::MessageKind::announced;
-  if (wanted == wanted_.end()) {
-    EarlyMessage early{cell.key, cell.bytes, cell.kind, cell.place, cell.acknowledgement, {}};
-    if (is_announced) {
-      receiver_.take();
-    } else {
-      if (!spare_.empty()) {
-        early.data = std::move(spare_.back());
-        spare_.pop_back();
-      }
-      early.data.resize(cell.bytes);
-      receiver_.take(cell, early.data.data());
-    }
-    early_.push_back(std::move(early));
-    return;
-  }
+  if (wanted == wanted_.end()) return keep(cell);
   check_length(cell.bytes, wanted->bytes);
   const WantedMessage found = *wanted;
   wanted_.erase(wanted);
@@ -160,6 +146,19 @@ void NodeReceives::take(const node::MessageCell& cell) {
   }
   receiver_.take(cell, found.data);
   --found.round->receives_left;
+}
+
+// Keeps a message until its receive: a copy of its data, or its announcement.
+void NodeReceives::keep(const node::MessageCell& cell) {
+  EarlyMessage& early =
+      early_.emplace_back(EarlyMessage{cell.key, cell.bytes, cell.kind, cell.place, cell.acknowledgement, {}});
+  if (cell.kind == node::MessageKind::announced) return receiver_.take();
+  if (!spare_.empty()) {
+    early.data = std::move(spare_.back());
+    spare_.pop_back();
+  }
+  early.data.resize(cell.bytes);
+  receiver_.take(cell, early.data.data());
 }
 
 void NodeReceives::take_fragment(const node::MessageCell& cell) {
@@ -184,24 +183,19 @@ void NodeReceives::begin(const WantedMessage& wanted, std::uint64_t address, std
 bool NodeReceives::read(IncomingMessage& message) {
   constexpr std::size_t at_once = 1U << 20U;  // bytes between two looks if a member has given up, a guess
   const WantedMessage& wanted = message.wanted;
-  if (!room_.access().begin_peer_access()) return false;
+  const node::PeerAccess access(room_.access());
+  if (!access.is_open()) return false;
   while (message.received < wanted.bytes && !room_.access().was_given_up()) {
     const std::size_t bytes = std::min(at_once, wanted.bytes - message.received);
     const std::uint64_t from = message.address + message.received;
     std::byte* const to = wanted.data + message.received;
-    try {
-      if (room_.buffers().is_one_process() || from_ == room_.index())
-        // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
-        copy_bytes(to, reinterpret_cast<const std::byte*>(from), bytes);
-      else
-        room_.buffers().reader().read(from_, to, from, bytes);
-    } catch (...) {
-      room_.access().end_peer_access();
-      throw;
-    }
+    if (room_.buffers().is_one_process() || from_ == room_.index())
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of this process, told as a number
+      copy_bytes(to, reinterpret_cast<const std::byte*>(from), bytes);
+    else
+      room_.buffers().reader().read(from_, to, from, bytes);
     message.received += bytes;
   }
-  room_.access().end_peer_access();
   if (message.received < wanted.bytes) return false;
   receiver_.acknowledge(message.acknowledgement, node::Acknowledgement::done);
   --wanted.round->receives_left;

@@ -107,6 +107,7 @@ class NodeReceives {
 
   void check_length(std::uint64_t sent, std::size_t wanted) const;
   void take(const node::MessageCell& cell);
+  void keep(const node::MessageCell& cell);
   void take_fragment(const node::MessageCell& cell);
   void begin(const WantedMessage& wanted, std::uint64_t address, std::uint32_t acknowledgement);
   bool read(IncomingMessage& message);

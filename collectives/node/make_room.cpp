@@ -189,6 +189,17 @@ std::uint64_t hash_of_members(const std::vector<RoomGreeting>& all, bool crowded
   return hash(writer.put(static_cast<std::uint8_t>(crowded ? 1 : 0)).take());
 }
 
+// Returns the room's memory: the first member's own, or that of its process mapped here. Returns null and says why in
+// `wrong` if that fails.
+std::shared_ptr<std::byte> attach(const RoomGreeting& first, bool is_here, std::size_t bytes, std::string& wrong) {
+  try {
+    return is_here ? copy_at(first.memory) : SharedMemory::open(first.ticket, bytes).memory();
+  } catch (const Error& error) {
+    wrong = error.detail();
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 // The first member offers memory, all try to map it, and one failure makes all of them use messages.
@@ -211,14 +222,7 @@ std::unique_ptr<Room> make_room(Exchange& exchange, bool crowded) {
   const bool one_process = std::ranges::all_of(all, is_here);
   std::shared_ptr<std::byte> memory;
   RoomReply answer{.wrong = all.front().wrong};
-  if (answer.wrong.empty()) {
-    try {
-      memory =
-          is_here(all.front()) ? copy_at(all.front().memory) : SharedMemory::open(all.front().ticket, bytes).memory();
-    } catch (const Error& error) {
-      answer.wrong = error.detail();
-    }
-  }
+  if (answer.wrong.empty()) memory = attach(all.front(), is_here(all.front()), bytes, answer.wrong);
   answer.reads_all =
       !one_process && std::ranges::all_of(all, [](const RoomGreeting& each) { return is_readable(each.process); });
   const std::uint64_t members = hash_of_members(all, crowded);
