@@ -185,6 +185,17 @@ class Table(unittest.TestCase):
         with self.assertRaisesRegex(errors.Misuse, "nothing has been measured"):
             TableState.load(self.path.with_name("none"))
 
+    def test_another_program_keeps_the_settings_of_the_others(self):
+        with_program = ABOUT | {"program": "1"}
+        state = TableState.open(self.path, with_program)
+        operations.run(plan(Launches()), state)
+        again = TableState.open(self.path, with_program | {"program": "2"})
+        launches = Launches()
+        operations.run(plan(launches), again)
+        tuned = {name for name, job in launches.jobs if job.seconds == 0.01}
+        self.assertEqual(tuned, {"ours"})
+        self.assertEqual(len(again.rounds["2"]), 3)
+
     def test_variants_come_back_from_the_state(self):
         for peer in (OURS, INTEL, OPEN4):
             for each in variants.variants_of(peer, "all_reduce", False, False):

@@ -253,6 +253,8 @@ def do_operations(options) -> int:
     os.environ.setdefault("XDG_CACHE_HOME", str(path.parent.resolve() / f"{path.stem}-cache"))  # nothing that was learned under load
     plan = table_plan(options)
     state = TableState.open(path, about_table(plan, options))
+    if state.is_begun_anew:
+        print(f"# {path} is of another build of Lockstep: the other libraries keep their settings, all times are measured anew", file=sys.stderr)
     operations.run(plan, state)
     plan.say("")
     write_out(table_rows.text(state), options.out)

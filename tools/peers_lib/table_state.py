@@ -11,10 +11,13 @@ from .peers import Launch
 from .variants import Variant
 
 FORMAT = 1
+OURS = "ours"
 
 
 class TableState:
-    """`about` says how it is measured. A file that was measured otherwise is refused: its times are of something else."""
+    """`about` says how it is measured. A file that was measured otherwise is refused: its times are of something else. If
+    only our program is another one, the settings of the other libraries stay.
+    """
 
     def __init__(self, path: Path, about: dict):
         self.path = path
@@ -25,6 +28,7 @@ class TableState:
         self.rounds: dict[str, list[dict]] = {}  # by ranks; of each round the us by subject and row
         self.repeats: dict[str, dict] = {}  # by ranks: `rows`, and their `rounds`
         self.left_out: dict[str, dict[str, str]] = {}  # by ranks, then by peer, or peer and operation
+        self.is_begun_anew = False  # of an older program's state, only the others' settings are left
 
     FIELDS = ("about", "seconds", "versions", "chosen", "rounds", "repeats", "left_out")
 
@@ -49,6 +53,11 @@ class TableState:
             return TableState(path, about)
         state = TableState.load(path)
         changed = [name for name in about if name != "commit" and about[name] != state.about.get(name)]
+        if changed == ["program"]:
+            again = TableState(path, about)
+            again.versions, again.is_begun_anew = state.versions, True
+            again.chosen = {ranks: {peer: each for peer, each in peers.items() if peer != OURS} for ranks, peers in state.chosen.items()}
+            return again
         if changed:
             words = ", ".join(f"{name} was {state.about.get(name)}, is {about[name]}" for name in changed)
             raise Misuse(f"{path}: it was measured otherwise ({words}); remove it, or name another file with --state")
