@@ -14,13 +14,15 @@
 namespace lockstep::bench::simulating {
 namespace {
 
-Spec spec_of(const SimulatedCall& call, int members) {
+// Without data nothing can be divided. That is not timed, so an average is a sum then.
+Spec spec_of(const SimulatedCall& call, const Scenario& scenario) {
   const Subject& subject = call.subject;
+  const int members = scenario.size();
   if (subject.collective == Collective::barrier)
     return {.collective = Collective::barrier, .type = DataType::u8, .element_bytes = 1, .count = 1};
   Spec spec{.collective = subject.collective,
             .type = subject.type,
-            .op = subject.op,
+            .op = subject.op == ReduceOp::avg && !scenario.has_data ? ReduceOp::sum : subject.op,
             .order = call.order,
             .element_bytes = size_of(subject.type),
             .count = subject.count,
@@ -102,7 +104,7 @@ PlannerOptions Plans::options(const std::string& table) const {
 }
 
 std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random) const {
-  const Spec spec = spec_of(call, scenario_.size());
+  const Spec spec = spec_of(call, scenario_);
   const bool meets = scenario_.meets();
   std::vector<std::string_view> fitting;
   if (meets && scenario_.nodes == 1) fitting.push_back(node_algorithm);
@@ -126,7 +128,7 @@ std::string Plans::drawn_row(const SimulatedCall& call, std::mt19937_64& random)
 }
 
 std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const {
-  const Spec spec = spec_of(call, scenario_.size());
+  const Spec spec = spec_of(call, scenario_);
   const auto plan = planner.plan(spec);
   std::size_t segment = 0;
   if (!plan->in_node) {
@@ -143,7 +145,7 @@ std::string Plans::priced_row(Planner& planner, const SimulatedCall& call) const
 
 std::shared_ptr<const Plan> Plans::of(std::size_t call, int member) {
   const std::size_t kind = kinds_[call];
-  const Spec spec = spec_of(scenario_.calls[call], scenario_.size());
+  const Spec spec = spec_of(scenario_.calls[call], scenario_);
   auto& last = last_[static_cast<std::size_t>(member)];
   if (last && last->spec == spec && call > 0 && kinds_[call - 1] == kind) return last;
   auto& planner = planners_[kind];

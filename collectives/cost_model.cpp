@@ -82,7 +82,6 @@ void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int i
 // from all.
 void add_node_step(MemberLoad& load, const IntraNodeStep& node_step) {
   ++load.memory_steps;
-  load.latency_us += memory_step_us;
   // Counts only the blocks of a buffer that blocks cut.
   const auto part = [&](bool is_cut, const Slice& whole) {
     return static_cast<double>(is_cut ? std::min(node_step.blocks.total(), whole.count) : whole.count);
@@ -177,14 +176,17 @@ class MemberPrice {
     const double bytes_waits = shares_cores() || work_.pieces > 1 ? waits : 1 + (waits - 1) / segments_;
     const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
     const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) / node_rate;
-    const double memory_us = busiest(load, &MemberLoad::memory_bytes, bytes_waits) / node_rate;
-    const double leader_us = busiest(load, &MemberLoad::leader_bytes, bytes_waits) / node_rate;
+    // The chain of messages does not lead through a node's memory several times, unless its members wait for cores.
+    const double memory_waits = shares_cores() ? bytes_waits : 1;
+    const double memory_us = busiest(load, &MemberLoad::memory_bytes, memory_waits) / node_rate;
+    const double leader_us = busiest(load, &MemberLoad::leader_bytes, memory_waits) / node_rate;
     const double combine_us = busiest(load, &MemberLoad::combined_bytes, bytes_waits) / combine_rate;
-    const double network_us = busiest_link_us(load, bytes_waits);
+    const double network_us = busiest_link_us(load, bytes_waits, node_waits(segments_));
     const double turns_us = shares_cores() ? turn_waits * load.work_us * waits * crowd_ : 0;
     // On shared cores the members' work counts, and not the time that each message is on its way.
     const double core_us = average_work_us_ + turns_us;
-    const double rounds_us = std::max(load.latency_us * waits, core_us) + average_steps_us_;
+    const double steps_us = load.memory_steps * (shares_cores() ? memory_step_us * waits : own_step_us());
+    const double rounds_us = std::max(load.latency_us * waits + steps_us, core_us) + average_steps_us_;
     const double begin_us = rounds_us - (shares_cores() ? std::min(core_us, network_us) * hidden_share() : 0);
     const double segments_us = (segments_ - 1) * segment_us(load);
     const double leader_waits_us =
@@ -197,8 +199,10 @@ class MemberPrice {
     if (segments_ > 1) {
       // On its own core, a leader waits in the first segment only.
       const double stays_us = shares_cores() ? leader_us : 0;
-      terms.total_us = begin_us +
-                       overlapped_us(network_us, messages_us + memory_us + combine_us + leader_us - stays_us,
+      // The first segment's way through the chain of messages overlaps with nothing.
+      const double chain_us = shares_cores() ? 0 : network_us - busiest_link_us(load, 1, 1);
+      terms.total_us = begin_us + chain_us +
+                       overlapped_us(network_us - chain_us, messages_us + memory_us + combine_us + leader_us - stays_us,
                                      segments_us, segments_, exposed_share) +
                        stays_us + leader_waits_us;
     } else {
@@ -216,8 +220,10 @@ class MemberPrice {
   // Returns the time of a core for one more segment.
   double segment_us(const MemberLoad& load) const {
     if (shares_cores()) return average_work_us_ + average_steps_us_;
-    return load.work_us + load.memory_steps * std::min<double>(memory_step_us, facts_.node_latency_us);
+    return load.work_us + load.memory_steps * own_step_us();
   }
+  // Returns the time of a step in the node's memory for members with cores of their own.
+  double own_step_us() const { return std::min<double>(memory_step_us, facts_.node_latency_us); }
 
   // Returns the bytes of the member, or of all members of its core if those are more.
   double busiest(const MemberLoad& load, double MemberLoad::*bytes, double waits) const {
@@ -231,9 +237,17 @@ class MemberPrice {
     return (all - leaving) * scale_ / rate + (leaving > 0 ? std::max(leaving * scale_ / rate, rack_us) : 0);
   }
 
+  // Returns how often the bytes pass over the interface of a node before all nodes have them. Of several segments, only
+  // the first one counts so.
+  double node_waits(int segments) const {
+    double rounds = 0;
+    for (std::size_t i = 0; i < work_.first_node_loads; ++i) rounds = std::max(rounds, work_.loads[i].rounds);
+    return shares_cores() || rounds == 0 ? 1 : 1 + std::max(0.0, work_.chain_rounds / rounds - 1) / segments;
+  }
+
   // Returns the time of the busiest link between nodes: the member's connection, its messages one after another, or the
   // interface of its node if such calls follow each other.
-  double busiest_link_us(const MemberLoad& load, double waits) const {
+  double busiest_link_us(const MemberLoad& load, double waits, double node_waits) const {
     constexpr double short_bytes = 2 * Topology::short_message_bytes;
     const bool is_short = load.network_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
     const double rate = is_short ? facts_.short_bytes_per_us : facts_.network_bytes_per_us;
@@ -242,9 +256,10 @@ class MemberPrice {
                                      ? load.flow_bytes * waits * scale_ / (facts_.flow_bytes_per_us * connections)
                                      : 0;
     const auto members = static_cast<double>(facts_.levels.nodes.front().size());
+    const double of_node = members * node_waits;
     return std::max(
         {connection_us, link_us(load.network_bytes * waits, load.rack_bytes * waits, rate),
-         link_us(average_.network_bytes * members, average_.rack_bytes * members, facts_.network_bytes_per_us)});
+         link_us(average_.network_bytes * of_node, average_.rack_bytes * of_node, facts_.network_bytes_per_us)});
   }
 
   // Returns the share of the work for messages that is hidden on shared cores. They work on the next messages while
@@ -312,7 +327,6 @@ PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, cons
   const double others = facts.size - 1;
   MemberLoad load;
   ++load.memory_steps;
-  load.latency_us = memory_step_us;
   if (collective == Collective::all_reduce || collective == Collective::reduce) {  // shared out, then collected
     load.combined_bytes = each * others / facts.size;
     load.memory_bytes = 2 * load.combined_bytes;

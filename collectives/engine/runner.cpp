@@ -37,10 +37,7 @@ void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const C
   if (local.kind == LocalStepKind::reduce) {
     reduce(call, bound.write(target), left, bound.read(local.right.at(lap)), target.count);
   } else if (bound.write(target) != left) {
-    const CopyReplacement& other = call.copy_replacement;
-    const std::size_t bytes = target.count * bound.bytes;
-    if (other.copy != nullptr) return other.copy(other.state, bound.write(target), left, bytes);
-    copy_bytes(bound.write(target), left, bytes);
+    call.copy(bound.write(target), left, target.count * bound.bytes);
   }
 }
 

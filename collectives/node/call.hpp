@@ -8,6 +8,7 @@
 #include <string>
 
 #include "collectives/gpu/device_backend.hpp"
+#include "collectives/kernels/copy.hpp"
 #include "collectives/kernels/kernels.hpp"
 #include "collectives/node/scattered_buffer.hpp"
 #include "collectives/origin.hpp"
@@ -67,6 +68,13 @@ struct Call {
   bool has_only_buffers() const {
     return user.apply == nullptr && !is_plain_sum && pieces == nullptr && device_buffers == nullptr && !stream &&
            !devices.has_any() && plan->spec.op != ReduceOp::premul_sum;
+  }
+  // Copies bytes between two places that do not overlap.
+  void copy(void* to, const void* from, std::size_t bytes) const {
+    if (copy_replacement.copy != nullptr)
+      copy_replacement.copy(copy_replacement.state, to, from, bytes);
+    else
+      copy_bytes(to, from, bytes);
   }
 };
 

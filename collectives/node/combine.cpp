@@ -62,7 +62,7 @@ void Combiner::combine(void* target, const void* const* sources, int number, std
 
 void Combiner::add_up(void* target, const void* const* sources, int number, std::size_t count) {
   if (number == 1) {
-    if (target != sources[0]) copy_bytes(target, sources[0], count * element_);
+    if (target != sources[0]) call_->copy(target, sources[0], count * element_);
   } else if (!by_tree_) {
     call_->kernel->many(target, sources, number, count);
   } else if (number == 2) {

@@ -218,8 +218,10 @@ TEST(Simulation, TheBoundIsAtMostTwoAndAHalfTimesThatOfTheLink) {
 }
 
 TEST(Simulation, TimesAreTheSameWithoutData) {
-  for (const std::string_view call : {"all_reduce:f32:sum:64k", "broadcast:f32:64k", "reduce:f32:sum:32k",
-                                      "all_gather:f32:4k", "reduce_scatter:f32:sum:4k", "all_to_all:f32:1k"}) {
+  for (const std::string_view call :
+       {"all_reduce:f32:sum:64k", "all_reduce:f32:avg:1k", "broadcast:f32:64k", "reduce:f32:sum:32k",
+        "all_gather:f32:4k", "reduce_scatter:f32:sum:4k", "all_to_all:f32:1k", "gather:f32:1k", "scatter:f32:1k",
+        "scan:f32:sum:16k", "exscan:f32:sum:16k"}) {
     Scenario scenario = scenario_of(4, 4, {call});
     scenario.fabric = fabric_of(example, 4, 4);
     const SimulationResult with_data = simulate(scenario);
@@ -228,6 +230,25 @@ TEST(Simulation, TimesAreTheSameWithoutData) {
     EXPECT_EQ(without.wrong, "") << call;
     EXPECT_EQ(without.calls.at(0), with_data.calls.at(0)) << call;
     EXPECT_EQ(without.messages, with_data.messages) << call;
+  }
+}
+
+// The planner must not choose worse where fewer nodes have less to do. Segments are few, so times move in small steps.
+TEST(Simulation, NoSizeTakesLongerOnFewerNodes) {
+  constexpr double noise = 1.01;
+  for (const std::string_view call : {"broadcast:u8:", "all_reduce:u8:max:"}) {
+    for (const std::string_view bytes : {"1k", "16k", "64k", "256k", "1m", "4m"}) {
+      double fewer_us = 0;
+      for (const int nodes : {8, 32}) {
+        Scenario scenario = scenario_of(nodes, 8, {text(call, bytes)});
+        scenario.fabric = fabric_of(example, nodes, 8);
+        scenario.has_data = false;
+        const SimulationResult found = simulate(scenario);
+        const double us = static_cast<double>(found.calls.at(0).count()) / 1000;
+        EXPECT_LE(fewer_us, us * noise) << call << bytes << " on fewer than " << nodes << " nodes";
+        fewer_us = us;
+      }
+    }
   }
 }
 
