@@ -493,6 +493,7 @@ SimulationResult SimulationRun::run() {
   all.messages = network_.messages();
   all.bytes_between_nodes = network_.bytes_between_nodes();
   all.acts = acts_;
+  network_.close();
   if (all.wrong.empty()) all.wrong = judged(all);
   return all;
 }

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 void DepartedMembers::check(const Operation& operation) const {
-  if (operation.is_message()) return;
+  if (operation.is_message() || !has_any()) return;
   for (int peer = 0; peer < identity_.size; ++peer) {
     const auto& last = last_calls_[static_cast<std::size_t>(peer)];
     if (!last || *last >= operation.number) continue;

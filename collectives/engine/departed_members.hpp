@@ -18,17 +18,17 @@ namespace lockstep {
 class DepartedMembers {
  public:
   // `identity` must outlive this object.
-  explicit DepartedMembers(const CommunicatorIdentity& identity)
-      : identity_(identity), last_calls_(static_cast<std::size_t>(identity.size)) {}
+  explicit DepartedMembers(const CommunicatorIdentity& identity) : identity_(identity) {}
 
   // Records that a member has left after the call of that number; 0 means that it made none.
   void add(int peer, std::uint64_t last_started) {
+    if (!has_any()) last_calls_.resize(static_cast<std::size_t>(identity_.size));
     last_calls_[static_cast<std::size_t>(peer)] = last_started;
-    has_any_ = true;
   }
-  bool has_any() const { return has_any_; }
-  bool has(int peer) const { return last_calls_[static_cast<std::size_t>(peer)].has_value(); }
-  // Returns for each rank the last call of a member that has left; nothing for a member that has not.
+  bool has_any() const { return !last_calls_.empty(); }
+  bool has(int peer) const { return has_any() && last_calls_[static_cast<std::size_t>(peer)].has_value(); }
+  // Returns for each rank the last call of a member that has left; nothing for a member that has not. Empty if all are
+  // there.
   std::span<const std::optional<std::uint64_t>> last_calls() const { return last_calls_; }
   // Throws Error peer_failed if a member left before this collective call.
   void check(const Operation& operation) const;
@@ -37,8 +37,8 @@ class DepartedMembers {
 
  private:
   const CommunicatorIdentity& identity_;
+  // Takes no memory until a member leaves, since each member of a large communicator has one.
   std::vector<std::optional<std::uint64_t>> last_calls_;
-  bool has_any_ = false;
 };
 
 }  // namespace lockstep

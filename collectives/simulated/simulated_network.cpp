@@ -269,6 +269,7 @@ void SimulatedNetwork::abandon(int number) {
 }
 
 void SimulatedNetwork::send_control(int number, int peer, Bytes bytes) {
+  if (is_closed_) return;
   auto& queue = member(peer).words[number];
   const Duration before = queue.empty() ? Duration{} : queue.back().at;
   Duration busy_time = {};

@@ -58,6 +58,8 @@ class SimulatedNetwork {
   // Changes a random bit of the next message that this member sends.
   void flip_next(int number) { member(number).flips = true; }
   std::optional<Transport::ReceivedControl> receive_control(int member);
+  // Drops all control messages from now on. When all is over, members need not tell each other that they leave.
+  void close() { is_closed_ = true; }
 
  private:
   // Identifies messages that match in order. Channel -1 is that of point-to-point messages.
@@ -165,6 +167,7 @@ class SimulatedNetwork {
 
   std::mt19937_64 random_;
   bool has_data_;
+  bool is_closed_ = false;
   Duration now_{};
   std::optional<Fabric> fabric_;
   std::vector<SimulatedMember> members_;

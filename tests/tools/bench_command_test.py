@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep bench` and `lockstep compare` as an operator runs them: the table, the files, the exit codes, and every bad
-input answered with a sentence before anything is measured.
+input answered with a sentence before anything is measured. And the memory of `lockstep sim`.
 """
 import json
 import os
@@ -20,6 +20,21 @@ import cases  # noqa: E402
 
 given = cases.arguments(__doc__, "lockstep", "mpirun", "source")
 QUICK = ["--seconds", "0.05"]
+
+
+class Simulation(unittest.TestCase):
+    def memory_of(self, nodes):
+        """The largest size of the process, in KiB."""
+        words = [given.lockstep, "sim", "-n", str(nodes), "-r", "8", "--fabric", "rate=100G", "--call", "barrier"]
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(process.returncode, 0)
+        return used.ru_maxrss
+
+    def test_memory_grows_with_the_ranks_and_not_with_their_pairs(self):
+        small, large = self.memory_of(64), self.memory_of(128)
+        self.assertLess(large, 3 * small)
 
 
 class Bench(unittest.TestCase):
