@@ -114,7 +114,7 @@ inline constexpr CostConstant<std::size_t> most_pieces{"most_pieces", 512, "piec
 // Segments on a network that was measured.
 inline constexpr CostConstant<double> segment_latencies{
     "segment_latencies", 8, "latencies", "a round's messages between nodes take in a segment", not_measured};
-inline constexpr CostConstant<std::size_t> least_suited_bytes{"least_suited_bytes", 64U << 10U, "bytes",
+inline constexpr CostConstant<std::size_t> least_suited_bytes{"least_suited_bytes", 32U << 10U, "bytes",
                                                               "the smallest of such segments", not_measured};
 inline constexpr CostConstant<std::size_t> most_suited_bytes{"most_suited_bytes", 16U << 20U, "bytes",
                                                              "the largest of such segments", not_measured};

@@ -72,6 +72,8 @@ void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int i
   const double crossed = sent.far_messages > 1 && received.far_messages > 1 ? many_peers_factor : 1.0;
   load.network_bytes +=
       weight * far * crossed * (narrow ? narrow_share : 1.0) * (exchanges(round, lap) ? exchange_factor : 1.0);
+  load.sent_bytes += weight * sent.network_bytes;
+  load.received_bytes += weight * received.network_bytes;
   load.rack_bytes += weight * std::max(sent.rack_bytes, received.rack_bytes) * (narrow ? narrow_share : 1.0);
   load.flow_bytes += weight * std::max(sent.flow_bytes, received.flow_bytes) * (narrow ? narrow_share : 1.0);
   // Packing or unpacking an element moves six bytes, and combining two moves twelve.
@@ -131,6 +133,8 @@ MemberLoad mean(const std::vector<MemberLoad>& loads, std::size_t count) {
     all.memory_bytes += loads[i].memory_bytes / n;
     all.leader_bytes += loads[i].leader_bytes / n;
     all.network_bytes += loads[i].network_bytes / n;
+    all.sent_bytes += loads[i].sent_bytes / n;
+    all.received_bytes += loads[i].received_bytes / n;
     all.rack_bytes += loads[i].rack_bytes / n;
     all.combined_bytes += loads[i].combined_bytes / n;
   }
@@ -173,7 +177,8 @@ class MemberPrice {
   PriceTerms of(const MemberLoad& load) const {
     const double waits = load.rounds > 0 ? std::max(1.0, work_.chain_rounds / load.rounds) : 1;
     // Only the first segment waits for others. Later ones follow it, unless members wait for cores as well.
-    const double bytes_waits = shares_cores() || work_.pieces > 1 ? waits : 1 + (waits - 1) / segments_;
+    const bool all_wait = (shares_cores() && !work_.relays) || work_.pieces > 1;
+    const double bytes_waits = all_wait ? waits : 1 + (waits - 1) / segments_;
     const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
     const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) / node_rate;
     // The chain of messages does not lead through a node's memory several times, unless its members wait for cores.
@@ -237,6 +242,12 @@ class MemberPrice {
     return (all - leaving) * scale_ / rate + (leaving > 0 ? std::max(leaving * scale_ / rate, rack_us) : 0);
   }
 
+  // Returns the bytes that a member's link takes one after another. Where segments follow each other from node to node,
+  // one is received while another is sent.
+  double network_bytes_of(const MemberLoad& load) const {
+    return work_.relays && segments_ > 1 ? std::max(load.sent_bytes, load.received_bytes) : load.network_bytes;
+  }
+
   // Returns how often the bytes pass over the interface of a node before all nodes have them. Of several segments, only
   // the first one counts so.
   double node_waits(int segments) const {
@@ -249,7 +260,8 @@ class MemberPrice {
   // interface of its node if such calls follow each other.
   double busiest_link_us(const MemberLoad& load, double waits, double node_waits) const {
     constexpr double short_bytes = 2 * Topology::short_message_bytes;
-    const bool is_short = load.network_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
+    const double bytes = network_bytes_of(load);
+    const bool is_short = bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
     const double rate = is_short ? facts_.short_bytes_per_us : facts_.network_bytes_per_us;
     const double connections = std::min<int>(segments_, most_segments_in_flight);
     const double connection_us = facts_.flow_bytes_per_us > 0 && !is_short
@@ -258,8 +270,8 @@ class MemberPrice {
     const auto members = static_cast<double>(facts_.levels.nodes.front().size());
     const double of_node = members * node_waits;
     return std::max(
-        {connection_us, link_us(load.network_bytes * waits, load.rack_bytes * waits, rate),
-         link_us(average_.network_bytes * of_node, average_.rack_bytes * of_node, facts_.network_bytes_per_us)});
+        {connection_us, link_us(bytes * waits, load.rack_bytes * waits, rate),
+         link_us(network_bytes_of(average_) * of_node, average_.rack_bytes * of_node, facts_.network_bytes_per_us)});
   }
 
   // Returns the share of the work for messages that is hidden on shared cores. They work on the next messages while
@@ -293,7 +305,8 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
   Workload work{.first_node_loads = members.size(),
                 .chain_rounds = static_cast<double>(algorithm.cost(problem).rounds),
                 .rack_bytes = rack_bytes_of(algorithm, problem, facts),
-                .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1};
+                .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1,
+                .relays = algorithm.keeps.relays};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
   for (const int index : members) {
     Shape shape = problem;
@@ -339,10 +352,10 @@ PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, cons
   return price(Workload{.loads = {load}, .first_node_loads = 1}, 1, facts);
 }
 
-std::size_t segment_that_suits(const GroupFacts& facts) {
+std::size_t segment_that_suits(const GroupFacts& facts, int messages) {
   if (!facts.is_measured) return 0;
   const double round = std::max(facts.network_latency_us, facts.network_work_us * facts.members_per_core);
-  const double wanted = segment_latencies * round * facts.network_bytes_per_us * facts.nodes();
+  const double wanted = segment_latencies * round * facts.network_bytes_per_us * messages;
   std::size_t segment = least_suited_bytes;
   while (segment < most_suited_bytes && static_cast<double>(segment) < wanted) segment *= 2;
   return segment;

@@ -75,7 +75,9 @@ struct MemberLoad {
   double node_bytes = 0;      // in messages within the node
   double memory_bytes = 0;    // in the node's memory
   double leader_bytes = 0;    // in the node's memory, if a leader waits there for all before it sends
-  double network_bytes = 0;   // in messages between nodes
+  double network_bytes = 0;   // in messages between nodes: those of a round in one direction, where they are more
+  double sent_bytes = 0;      // between nodes
+  double received_bytes = 0;  // between nodes
   double rack_bytes = 0;      // the part of network_bytes that leaves the rack
   double flow_bytes = 0;      // the part of network_bytes in the largest message of each round
   double combined_bytes = 0;  // reduced or copied by a core
@@ -89,6 +91,7 @@ struct Workload {
   double rack_bytes = 0;             // bytes that leave the first rack or enter it, the larger number
   bool sends_input_only = true;      // no message passes on received data
   int pieces = 1;                    // parts that go from member to member one behind another
+  bool relays = false;               // segments follow each other closely, even if members share cores
 };
 
 // Holds a predicted time and the terms of the formula above, in microseconds.
@@ -114,8 +117,8 @@ PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFa
 // Predicts the time of one collective of all members in their node's memory. It serves people only; the planner takes
 // this way wherever it can. All zeros mean that members do not know each other's counts.
 PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
-// Returns a segment size in bytes at which a round's messages between nodes take several times their latency. 0: the
-// network was not measured.
-std::size_t segment_that_suits(const GroupFacts& facts);
+// Returns a segment size in bytes at which a round's messages between nodes take several times their latency, if the
+// segment is divided among so many of them. 0: the network was not measured.
+std::size_t segment_that_suits(const GroupFacts& facts, int messages);
 
 }  // namespace lockstep

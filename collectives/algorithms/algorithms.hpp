@@ -21,6 +21,9 @@ struct AlgorithmProperties {
   bool node = false;  // has rounds in memory that the members of a node share
   // Says that the algorithm is correct if equal blocks lie apart, so that each of them can be cut into segments.
   bool apart = false;
+  // Says that each member waits for one other and passes on its sum, so that segments follow each other closely even if
+  // members share cores.
+  bool relays = false;
 };
 
 // Is a row of the table.

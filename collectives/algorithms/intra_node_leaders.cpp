@@ -4,7 +4,7 @@
 //
 //   `all-reduce`, `reduce`  The sums of the nodes go to 0 and 2, then among these, and then to all.
 //   `broadcast`             Data go to 0, then to 2, and then in the nodes.
-//   `node_chain`            A broadcast goes in pieces, from node to node.
+//   `node_chain`            A broadcast goes in pieces, from node to node. So do the sums of a scan, in segments.
 //   `all-gather`            My node's blocks go to 0 and 2, then between these, and then to all.
 //   `reduce-scatter`        The sums of the nodes go to 0 and 2, then a part to each node, and then to its members.
 //   `gather`, `scatter`     A node's blocks are one message, from or to its leader.
@@ -315,7 +315,8 @@ Cost cost_of_leaders_reduce_scatter(const Shape& shape) {
 }
 
 // A leader's scratch holds its node's sum, and on all members the sum of the nodes before mine.
-template <Collective collective>
+// `far` finds it.
+template <Collective collective, Build far>
 Schedule leaders_scan(const Shape& shape) {
   const Leaders leaders(shape, 0);
   const NodePosition& me = leaders.me;
@@ -334,7 +335,7 @@ Schedule leaders_scan(const Shape& shape) {
   }
   Schedule all = node.done();
   if (leads) {
-    Schedule across = doubling_exscan(leaders.among(shape.count));
+    Schedule across = far(leaders.among(shape.count));
     across = moved(std::move(across), Space::scratch, Space::scratch, 2 * shape.count);
     across = moved(std::move(across), Space::input, Space::scratch, 0);
     across = moved(std::move(across), Space::output, Space::scratch, shape.count);
@@ -352,8 +353,9 @@ Schedule leaders_scan(const Shape& shape) {
   return then(std::move(all), end.done());
 }
 
+template <Cost (*cost)(const Shape&)>
 Cost cost_of_leaders_scan(const Shape& shape) {
-  return cost_of_doubling_exscan(NodePosition(shape, 0).on_rail(shape.count));
+  return cost(NodePosition(shape, 0).on_rail(shape.count));
 }
 
 // True if members are few enough; with many the leader's schedule is too long. The limit is a guess.
@@ -364,8 +366,9 @@ bool has_few_in_runs(const Shape& shape) {
 
 constexpr AlgorithmProperties intra_node_leaders_plain{.node = true};
 constexpr AlgorithmProperties intra_node_leaders_order{.order = true, .node = true};
+constexpr AlgorithmProperties node_chain_order{.order = true, .node = true, .relays = true};
 
-constexpr std::array<Algorithm, 14> intra_node_leaders_table = {{
+constexpr std::array<Algorithm, 16> intra_node_leaders_table = {{
     {Collective::all_reduce, "node_leaders", intra_node_leaders_all_reduce, intra_node_leaders_cost_of_all_reduce,
      intra_node_leaders_plain, has_neighbours},
     {Collective::broadcast, "node_leaders", leaders_broadcast<broadcast_by_levels>, cost_of_leaders_broadcast,
@@ -390,10 +393,14 @@ constexpr std::array<Algorithm, 14> intra_node_leaders_table = {{
      intra_node_leaders_plain, has_runs},
     {Collective::reduce_scatter_v, "node_leaders", leaders_reduce_scatter, cost_of_leaders_reduce_scatter,
      intra_node_leaders_plain, has_runs},
-    {Collective::scan, "node_leaders", leaders_scan<Collective::scan>, cost_of_leaders_scan, intra_node_leaders_order,
-     has_runs},
-    {Collective::exscan, "node_leaders", leaders_scan<Collective::exscan>, cost_of_leaders_scan,
-     intra_node_leaders_order, has_runs},
+    {Collective::scan, "node_leaders", leaders_scan<Collective::scan, doubling_exscan>,
+     cost_of_leaders_scan<cost_of_doubling_exscan>, intra_node_leaders_order, has_runs},
+    {Collective::scan, "node_chain", leaders_scan<Collective::scan, linear_exscan>,
+     cost_of_leaders_scan<cost_of_linear>, node_chain_order, has_runs},
+    {Collective::exscan, "node_leaders", leaders_scan<Collective::exscan, doubling_exscan>,
+     cost_of_leaders_scan<cost_of_doubling_exscan>, intra_node_leaders_order, has_runs},
+    {Collective::exscan, "node_chain", leaders_scan<Collective::exscan, linear_exscan>,
+     cost_of_leaders_scan<cost_of_linear>, node_chain_order, has_runs},
 }};
 
 }  // namespace

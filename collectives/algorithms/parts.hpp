@@ -26,6 +26,9 @@ Cost cost_of_ring_all_reduce(const Shape& shape);
 Schedule recursive_doubling_all_reduce(const Shape& shape);
 Cost cost_of_recursive_doubling(const Shape& shape);
 
+// Passes sums from each member to the next.
+Schedule linear_exscan(const Shape& shape);
+Cost cost_of_linear(const Shape& shape);
 Schedule doubling_exscan(const Shape& shape);
 Cost cost_of_doubling_exscan(const Shape& shape);
 

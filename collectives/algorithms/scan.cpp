@@ -39,18 +39,6 @@ Schedule linear_scan(const Shape& shape) {
   return linear.done();
 }
 
-Schedule linear_exscan(const Shape& shape) {
-  ScheduleBuilder linear;
-  linear.round();
-  if (shape.index == 0) return shape.size == 1 ? linear.done() : linear.send(shape.next(), given(shape)).done();
-  if (is_last(shape)) return linear.receive(shape.before(), result(shape)).done();
-  // The output may be the input, so the sum is computed before the output is written.
-  linear.receive(shape.before(), slot(shape, 0)).reduce(slot(shape, 1), slot(shape, 0), given(shape));
-  linear.copy(result(shape), slot(shape, 0));
-  linear.round().send(shape.next(), slot(shape, 1));
-  return linear.done();
-}
-
 Schedule doubling_scan(const Shape& shape) {
   ScheduleBuilder doubling;
   Slice sum = given(shape);
@@ -79,11 +67,6 @@ Schedule flat(const Shape& shape, int last) {
 Schedule flat_scan(const Shape& shape) { return flat(shape, shape.index + 1); }
 Schedule flat_exscan(const Shape& shape) { return flat(shape, shape.index); }
 
-Cost cost_of_linear(const Shape& shape) {
-  const auto rounds = static_cast<std::size_t>(shape.size - 1);
-  return {rounds, std::min<std::size_t>(rounds, 1) * shape.count, rounds * shape.count};
-}
-
 // Member 0 sends in every round. The number of members that do not send doubles each time.
 Cost cost_of_doubling(const Shape& shape) {
   const auto rounds = static_cast<std::size_t>(doublings(shape.size));
@@ -110,6 +93,23 @@ constexpr std::array<Algorithm, 6> scan_table = {{
 }};
 
 }  // namespace
+
+Schedule linear_exscan(const Shape& shape) {
+  ScheduleBuilder linear;
+  linear.round();
+  if (shape.index == 0) return shape.size == 1 ? linear.done() : linear.send(shape.next(), given(shape)).done();
+  if (is_last(shape)) return linear.receive(shape.before(), result(shape)).done();
+  // The output may be the input, so the sum is computed before the output is written.
+  linear.receive(shape.before(), slot(shape, 0)).reduce(slot(shape, 1), slot(shape, 0), given(shape));
+  linear.copy(result(shape), slot(shape, 0));
+  linear.round().send(shape.next(), slot(shape, 1));
+  return linear.done();
+}
+
+Cost cost_of_linear(const Shape& shape) {
+  const auto rounds = static_cast<std::size_t>(shape.size - 1);
+  return {rounds, std::min<std::size_t>(rounds, 1) * shape.count, rounds * shape.count};
+}
 
 // Slot 1 holds the sum with me, as long as a member still needs it; the output holds the sum without me.
 Schedule doubling_exscan(const Shape& shape) {

@@ -188,7 +188,7 @@ TEST(Facts, PreferMeasuredSpeedsToClaimedOnes) {
   const Topology topology = nodes_of(4, 2, machine);
   const GroupFacts said = facts(topology);
   EXPECT_FALSE(said.is_measured);
-  EXPECT_EQ(segment_that_suits(said), 0U);
+  EXPECT_EQ(segment_that_suits(said, 4), 0U);
   const GroupFacts measured =
       facts(topology.with_network({.latency_us = 30, .node_latency_us = 7, .bytes_per_us = 117, .crowd = 4}));
   EXPECT_TRUE(measured.is_measured && measured.network_known);
@@ -205,14 +205,15 @@ TEST(Facts, PreferMeasuredSpeedsToClaimedOnes) {
 
 TEST(Segments, AreLongerWhereLinksAreFasterOrCoresAreShared) {
   const Topology topology = nodes_of(4, 2, shape({.cores = 2}));
-  const auto segment = [&](double latency_us, double rate, double crowd) {
+  const auto segment = [&](double latency_us, double rate, double crowd, int messages = 4) {
     return segment_that_suits(
-        facts(topology.with_network({.latency_us = latency_us, .bytes_per_us = rate, .crowd = crowd})));
+        facts(topology.with_network({.latency_us = latency_us, .bytes_per_us = rate, .crowd = crowd})), messages);
   };
   EXPECT_LT(segment(30, 117, 1), segment(30, 1170, 1));
   EXPECT_LT(segment(30, 117, 1), segment(30, 117, 16));
   EXPECT_LE(segment(1e9, 1e9, 1), 16U << 20U);
-  EXPECT_GE(segment(0.001, 0.001, 1), 64U << 10U);
+  EXPECT_GE(segment(0.001, 0.001, 1), 32U << 10U);
+  EXPECT_LT(segment(30, 117, 1, 1), segment(30, 117, 1)) << "a message that is not divided";
 }
 
 TEST(Prices, OfSegmentsThatOverlapAreLowerUntilTheyAreTooMany) {
