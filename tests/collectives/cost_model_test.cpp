@@ -216,6 +216,20 @@ TEST(Segments, AreLongerWhereLinksAreFasterOrCoresAreShared) {
   EXPECT_LT(segment(30, 117, 1, 1), segment(30, 117, 1)) << "a message that is not divided";
 }
 
+// A link carries the sums of a chain once, and those of doubling twice.
+TEST(Prices, OfLongScansAreLowestInAChainOfNodes) {
+  const auto topology = std::make_shared<const Topology>(
+      nodes_of(4, 2, shape({.cores = 2}))
+          .with_network({.latency_us = 30, .node_latency_us = 9, .bytes_per_us = 117, .crowd = 4}));
+  Planner planner(topology, world_group(*topology, 0), {.split_node_element = 64});
+  for (const Collective collective : {Collective::scan, Collective::exscan}) {
+    const auto plan = [&](std::size_t count) { return planner.plan({.collective = collective, .count = count}); };
+    EXPECT_EQ(plan(64)->algorithm, "node_leaders");
+    EXPECT_EQ(plan(1U << 18U)->algorithm, "node_chain");
+    EXPECT_EQ(plan(1U << 18U)->segments, 32);
+  }
+}
+
 TEST(Prices, OfSegmentsThatOverlapAreLowerUntilTheyAreTooMany) {
   const GroupFacts nodes =
       facts(nodes_of(4, 2, shape({.cores = 2}))
