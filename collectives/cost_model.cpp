@@ -186,7 +186,7 @@ class MemberPrice {
     const double memory_us = busiest(load, &MemberLoad::memory_bytes, memory_waits) / node_rate;
     const double leader_us = busiest(load, &MemberLoad::leader_bytes, memory_waits) / node_rate;
     const double combine_us = busiest(load, &MemberLoad::combined_bytes, bytes_waits) / combine_rate;
-    const double network_us = busiest_link_us(load, bytes_waits, node_waits(segments_));
+    const double network_us = busiest_link_us(load, bytes_waits, interface_waits());
     const double turns_us = shares_cores() ? turn_waits * load.work_us * waits * crowd_ : 0;
     // On shared cores the members' work counts, and not the time that each message is on its way.
     const double core_us = average_work_us_ + turns_us;
@@ -238,37 +238,38 @@ class MemberPrice {
   // Returns the time of bytes on a link, of which a part leaves the rack. That part travels at the same time as the
   // bytes of the rack's other members. It does not overlap with bytes that stay in the rack.
   double link_us(double all, double leaving, double rate) const {
+    leaving = std::min(leaving, all);  // of a chain, `all` counts one direction
     const double rack_us = facts_.rack_bytes_per_us > 0 ? work_.rack_bytes * scale_ / facts_.rack_bytes_per_us : 0;
     return (all - leaving) * scale_ / rate + (leaving > 0 ? std::max(leaving * scale_ / rate, rack_us) : 0);
   }
 
-  // Returns the bytes that a member's link takes one after another. Where segments follow each other from node to node,
+  // Returns the bytes that a member's link takes one after another. If segments follow each other from node to node,
   // one is received while another is sent.
   double network_bytes_of(const MemberLoad& load) const {
     return work_.relays && segments_ > 1 ? std::max(load.sent_bytes, load.received_bytes) : load.network_bytes;
   }
 
-  // Returns how often the bytes pass over the interface of a node before all nodes have them. Of several segments, only
-  // the first one counts so.
-  double node_waits(int segments) const {
+  // Returns how often the bytes pass over the interface of a node before all nodes have them. Only the first segment
+  // counts so. It is an upper bound if the chain has messages within nodes too.
+  double interface_waits() const {
     double rounds = 0;
     for (std::size_t i = 0; i < work_.first_node_loads; ++i) rounds = std::max(rounds, work_.loads[i].rounds);
-    return shares_cores() || rounds == 0 ? 1 : 1 + std::max(0.0, work_.chain_rounds / rounds - 1) / segments;
+    return shares_cores() || rounds == 0 ? 1 : 1 + std::max(0.0, work_.chain_rounds / rounds - 1) / segments_;
   }
 
   // Returns the time of the busiest link between nodes: the member's connection, its messages one after another, or the
   // interface of its node if such calls follow each other.
-  double busiest_link_us(const MemberLoad& load, double waits, double node_waits) const {
+  double busiest_link_us(const MemberLoad& load, double waits, double interface_waits) const {
     constexpr double short_bytes = 2 * Topology::short_message_bytes;
     const double bytes = network_bytes_of(load);
-    const bool is_short = bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
+    const bool is_short = load.network_bytes * scale_ <= short_bytes * std::max(1.0, load.rounds);
     const double rate = is_short ? facts_.short_bytes_per_us : facts_.network_bytes_per_us;
     const double connections = std::min<int>(segments_, most_segments_in_flight);
     const double connection_us = facts_.flow_bytes_per_us > 0 && !is_short
                                      ? load.flow_bytes * waits * scale_ / (facts_.flow_bytes_per_us * connections)
                                      : 0;
     const auto members = static_cast<double>(facts_.levels.nodes.front().size());
-    const double of_node = members * node_waits;
+    const double of_node = members * interface_waits;
     return std::max(
         {connection_us, link_us(bytes * waits, load.rack_bytes * waits, rate),
          link_us(network_bytes_of(average_) * of_node, average_.rack_bytes * of_node, facts_.network_bytes_per_us)});

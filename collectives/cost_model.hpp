@@ -5,13 +5,15 @@
 //   time = rounds + network + node + combine - overlap
 //
 //   rounds  = latencies of the member's rounds; on shared cores the work for its messages, if that takes longer (alpha)
-//   network = bytes on the busiest link / its rate: of a connection, a node's interface or a rack    (beta, between
-//   nodes) node    = bytes in messages within the node and in its shared memory / rate of the farthest link   (beta, in
-//   nodes) combine = bytes that a core reduces or copies / combine_rate (gamma) overlap = time in which network, node
-//   and combine run at once, because pieces or segments follow each other
+//   network = bytes on the busiest link / its rate: of a connection, a node's interface or a rack (beta between nodes)
+//   node    = bytes in messages within the node and in its shared memory / rate of the farthest link (beta in nodes)
+//   combine = bytes that a core reduces or copies / combine_rate (gamma)
+//   overlap = time in which network, node and combine run at once, because pieces or segments follow each other
 //
 // On a node with c members for each core, bytes and work of a core count c times. If the chain of all messages is
-// longer than the member's own rounds, its rounds and bytes count as many times more, because it waits for others.
+// longer than the member's own rounds, its rounds and bytes in messages count as many times more, because it waits for
+// others. So do the bytes of its node's interface, where several nodes pass them on; of several segments, only those of
+// the first one. On shared cores all segments wait, and so do steps and bytes in the node's memory.
 // MemberPrice in cost_model.cpp has one function for each term.
 //
 // All inputs are equal on all members, so all members predict equal times. Only the basic operations on doubles are
@@ -75,7 +77,7 @@ struct MemberLoad {
   double node_bytes = 0;      // in messages within the node
   double memory_bytes = 0;    // in the node's memory
   double leader_bytes = 0;    // in the node's memory, if a leader waits there for all before it sends
-  double network_bytes = 0;   // in messages between nodes: those of a round in one direction, where they are more
+  double network_bytes = 0;   // in messages between nodes: in each round, the larger of sent and received
   double sent_bytes = 0;      // between nodes
   double received_bytes = 0;  // between nodes
   double rack_bytes = 0;      // the part of network_bytes that leaves the rack
@@ -117,8 +119,8 @@ PriceTerms price(const Algorithm& algorithm, const Shape& problem, const GroupFa
 // Predicts the time of one collective of all members in their node's memory. It serves people only; the planner takes
 // this way wherever it can. All zeros mean that members do not know each other's counts.
 PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, const GroupFacts& facts);
-// Returns a segment size in bytes at which a round's messages between nodes take several times their latency, if the
-// segment is divided among so many of them. 0: the network was not measured.
+// Returns a segment size in bytes at which a round's messages between nodes take several times their latency, if a
+// round divides the segment into so many messages. 0: the network was not measured.
 std::size_t segment_that_suits(const GroupFacts& facts, int messages);
 
 }  // namespace lockstep

@@ -232,24 +232,23 @@ Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::si
 
 // Returns the size of segments that hide work behind messages; 0 if segments would not help.
 std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_t bytes) const {
+  // A scan's message is not divided among nodes.
+  const bool is_scan = algorithm.collective == Collective::scan || algorithm.collective == Collective::exscan;
+  const std::size_t suits = segment_that_suits(facts_, is_scan ? 1 : facts_.nodes());
   if (adds_between_nodes(algorithm, facts_)) {
-    const std::size_t suits = segment_that_suits(facts_, facts_.nodes());
     return bytes < least_segment_bytes ? 0
                                        : std::clamp<std::size_t>(bytes / pipeline_segments, suits,
                                                                  std::max<std::size_t>(suits, least_segment_bytes));
   }
   if (is_in_turns(algorithm)) {
-    const std::size_t suits = facts_.nodes() > 1 ? segment_that_suits(facts_, facts_.nodes()) : 0;
     const std::size_t most = suits * static_cast<std::size_t>(facts_.most_on_a_node);
-    return suits > 0 && bytes >= 2 * suits ? std::clamp(bytes / staged_segments, suits, most) : 0;
+    const bool helps = facts_.nodes() > 1 && suits > 0 && bytes >= 2 * suits;
+    return helps ? std::clamp(bytes / staged_segments, suits, most) : 0;
   }
   // A member that passes pieces on would stop in every segment for its whole node, which waits for its cores.
   const bool stops = algorithm.pieces && algorithm.keeps.node && facts_.is_measured && facts_.members_per_core > 1;
   if (!has_stages(algorithm) || stops) return 0;
-  // Sums of a scan pass on whole, from node to node.
-  const bool is_scan = algorithm.collective == Collective::scan || algorithm.collective == Collective::exscan;
-  if (const std::size_t suits = segment_that_suits(facts_, is_scan ? 1 : facts_.nodes()); suits > 0)
-    return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
+  if (suits > 0) return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
   if (bytes < pipeline_bytes) return 0;
   return std::clamp<std::size_t>(bytes / staged_segments, least_segment_bytes, most_segment_bytes);
 }

@@ -22,7 +22,7 @@ struct AlgorithmProperties {
   // Says that the algorithm is correct if equal blocks lie apart, so that each of them can be cut into segments.
   bool apart = false;
   // Says that each member waits for one other and passes on its sum, so that segments follow each other closely even if
-  // members share cores.
+  // members share cores. Only the cost model uses it.
   bool relays = false;
 };
 

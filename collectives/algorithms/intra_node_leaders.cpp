@@ -4,7 +4,7 @@
 //
 //   `all-reduce`, `reduce`  The sums of the nodes go to 0 and 2, then among these, and then to all.
 //   `broadcast`             Data go to 0, then to 2, and then in the nodes.
-//   `node_chain`            A broadcast goes in pieces, from node to node. So do the sums of a scan, in segments.
+//   `node_chain`            A broadcast goes in pieces, from node to node. Sums of a scan go so too, but whole.
 //   `all-gather`            My node's blocks go to 0 and 2, then between these, and then to all.
 //   `reduce-scatter`        The sums of the nodes go to 0 and 2, then a part to each node, and then to its members.
 //   `gather`, `scatter`     A node's blocks are one message, from or to its leader.
@@ -315,7 +315,7 @@ Cost cost_of_leaders_reduce_scatter(const Shape& shape) {
 }
 
 // A leader's scratch holds its node's sum, and on all members the sum of the nodes before mine.
-// `far` finds it.
+// `far` computes the latter.
 template <Collective collective, Build far>
 Schedule leaders_scan(const Shape& shape) {
   const Leaders leaders(shape, 0);

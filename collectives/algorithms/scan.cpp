@@ -81,13 +81,14 @@ Cost scan_cost_of_flat(const Shape& shape) {
 }
 
 constexpr AlgorithmProperties scan_order{.order = true};
+constexpr AlgorithmProperties scan_chain{.order = true, .relays = true};
 constexpr AlgorithmProperties scan_tree{.order = true, .balanced = true};
 
 constexpr std::array<Algorithm, 6> scan_table = {{
-    {Collective::scan, "linear", linear_scan, cost_of_linear, scan_order},
+    {Collective::scan, "linear", linear_scan, cost_of_linear, scan_chain},
     {Collective::scan, "recursive_doubling", doubling_scan, cost_of_doubling, scan_order},
     {Collective::scan, "flat_balanced", flat_scan, scan_cost_of_flat, scan_tree},
-    {Collective::exscan, "linear", linear_exscan, cost_of_linear, scan_order},
+    {Collective::exscan, "linear", linear_exscan, cost_of_linear, scan_chain},
     {Collective::exscan, "recursive_doubling", doubling_exscan, cost_of_doubling, scan_order},
     {Collective::exscan, "flat_balanced", flat_exscan, scan_cost_of_flat, scan_tree},
 }};

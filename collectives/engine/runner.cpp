@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "collectives/engine/binding.hpp"
-#include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
 

@@ -26,7 +26,7 @@ struct CallStream {
   int device = 0;
 };
 
-// Replaces the copies of rounds in simulations, which count them. Programs leave it null.
+// Replaces copies in rounds and in reductions of one source, for simulations, which count them. Programs leave it null.
 struct CopyReplacement {
   void (*copy)(void* state, void* to, const void* from, std::size_t bytes) = nullptr;
   void* state = nullptr;

