@@ -27,7 +27,7 @@ BUGS = [
     ("nobody is asked", ENGINE + "agreement.cpp", "  kinds_.insert(kind);\n  return true;\n", "  kinds_.insert(kind);\n  return false;\n"),
     ("data moves before all have agreed", ENGINE + "runner.cpp", "  if (operation.is_agreeing()) return false;\n", ""),
     ("a call ends before its words are on their way", ENGINE + "operation.hpp", "(agreements_missing | agreements_held) != 0", "agreements_missing != 0"),
-    ("what left is forgotten", ENGINE + "departed_members.hpp", "    has_any_ = true;\n", ""),
+    ("what left is forgotten", ENGINE + "departed_members.hpp", "return !last_calls_.empty(); }", "return false; }"),
     ("who left in this very call is waited for", ENGINE + "departed_members.cpp", "    if (!last || *last >= operation.number) continue;\n", "    if (!last || *last + 1 >= operation.number) continue;\n"),
     ("calls under way are not looked at when somebody leaves", ENGINE + "control_dispatcher.cpp", "  for (const Operation* operation : parts_.operations.active()) parts_.departed.check(*operation);\n", ""),
     ("who fails does not tell", ENGINE + "failure_handler.cpp", "if (tell_others)", "if (false)"),
