@@ -109,28 +109,19 @@ class StartBench {
     Batch batch(world_);
     batch.all_reduce(std::span(one), sum).all_reduce(std::span(all), sum);
     constexpr int times = 500;
-    in_turns({{text("gather of ", bytes, " B and a barrier, plain"),
-               [&] {
-                 world_.gather(one, all, 0);
-                 world_.barrier();
-               }},
-              {"    prepared, run",
-               [&] {
-                 gather.run();
-                 world_.barrier();
-               }}},
+    const auto and_barrier = [this](const std::function<void()>& call) {
+      return [this, call] {
+        call();
+        world_.barrier();
+      };
+    };
+    in_turns({{text("gather of ", bytes, " B and a barrier, plain"), and_barrier([&] { world_.gather(one, all, 0); })},
+              {"    prepared, run", and_barrier([&] { gather.run(); })}},
              times);
-    in_turns({{text("scatter of ", bytes, " B and a barrier, plain"),
-               [&] {
-                 world_.scatter(all, one, 0);
-                 world_.barrier();
-               }},
-              {"    prepared, run",
-               [&] {
-                 scatter.run();
-                 world_.barrier();
-               }}},
-             times);
+    in_turns(
+        {{text("scatter of ", bytes, " B and a barrier, plain"), and_barrier([&] { world_.scatter(all, one, 0); })},
+         {"    prepared, run", and_barrier([&] { scatter.run(); })}},
+        times);
     in_turns({{text("all_gather of ", bytes, " B, plain"), [&] { world_.all_gather(one, all); }},
               {"    prepared, run", [&] { spread.run(); }}},
              times);

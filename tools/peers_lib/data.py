@@ -12,9 +12,9 @@ from typing import NamedTuple
 from . import figures, peers
 from .errors import Misuse, PeersError
 from .launch import run
+from .peers import OURS
 
 LIMIT_S = 600
-OURS = "ours"
 
 
 class Comparison(NamedTuple):

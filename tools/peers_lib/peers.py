@@ -22,6 +22,7 @@ HOME = ROOT / "build" / "peers"
 SOURCES = [ROOT / "bench" / "peer" / name for name in ("peer_bench.c", "protocol.c", "sampling.c")]
 HEADERS = [ROOT / "bench" / "peer" / name for name in ("protocol.h", "sampling.h")]
 COMPILING_S = 120
+OURS = "ours"  # the name of Lockstep among the peers
 
 # What a launcher around this tool, or a user's settings for another library, would tell a peer.
 FOREIGN = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "I_MPI_", "MPIR_", "MPICH_", "HYDRA_", "FI_", "UCX_", "SLURM_", "PBS_", "LSB_")
@@ -48,7 +49,7 @@ class Peer:
 
     @property
     def ours(self) -> bool:
-        return self.name == "ours"
+        return self.name == OURS
 
 
 NAMES = {"openmpi4": "the system's Open MPI", "openmpi5": "Open MPI 5", "mpich5": "MPICH 5", "intelmpi": "Intel MPI"}
@@ -89,7 +90,7 @@ def find_ours(build: Path) -> Peer:
     mpirun = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
     if not mpirun:
         raise Misuse("there is no mpirun to start Lockstep with; install openmpi-bin")
-    return Peer("ours", "openmpi", "", mpirun, program=program)
+    return Peer(OURS, "openmpi", "", mpirun, program=program)
 
 
 def require_open_mpi(mpirun: str) -> None:

@@ -7,11 +7,10 @@ import os
 from pathlib import Path
 
 from .errors import Misuse
-from .peers import Launch
+from .peers import OURS, Launch
 from .variants import Variant
 
 FORMAT = 1
-OURS = "ours"
 
 
 class TableState:
