@@ -12,24 +12,29 @@
 namespace lockstep {
 namespace {
 
-// Returns the bytes of a message from which the receiver had better read it where it lies. Threads of a process copy
-// once either way, and a sender of less goes on at once; that number is a guess. Processes copy twice through the ring.
-// On a Zen 4 (2026-11-29) the system's copy takes as long at 32 KiB, and a third at 512 KiB. The room's measurement may
-// find that smaller blocks are read faster.
-std::size_t readable_from(node::Room& room) {
-  constexpr std::size_t threads = 8U << 10U;
-  constexpr std::size_t processes = 32U << 10U;
+// Says from how many bytes on the receiver had better read a message where it lies. Threads of a process copy once
+// either way, and a sender of less goes on at once; that number is a guess. Processes copy twice through the ring, and
+// once by the system, which works longer for each page. Measured on a Zen 4 (2026-11-30): two cores of one last cache
+// exchange 128 KiB in 8.5 us through the ring, and in 11.6 by the system; 2 MiB in 95 and 164. Cores of two caches
+// need 7.4 and 7.9 us for 64 KiB, and 15 and 12.9 for 128. If ranks share cores, a message in parts takes more turns of
+// both.
+ReadLimits read_limits(node::Room& room) {
+  constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
+  constexpr ReadLimits threads{8U << 10U, 8U << 10U};
+  constexpr ReadLimits crowded{32U << 10U, 32U << 10U};
+  constexpr ReadLimits processes{8U << 20U, 128U << 10U};
   if (room.buffers().is_one_process()) return threads;
-  if (!room.buffers().reader().works()) return std::numeric_limits<std::size_t>::max();
-  return std::min(processes, room.tuning().process_read_from);
+  if (!room.buffers().reader().works()) return {never, never};
+  return room.buffers().is_crowded() ? crowded : processes;
 }
 
 }  // namespace
 
-NodeSends::NodeSends(node::Room& room, int to)
+NodeSends::NodeSends(node::Room& room, node::TakenCells& taken, int to)
     : room_(room),
-      sender_(node::MessageMemory(room.memory(), room.index(), to)),
-      read_from_(readable_from(room)),
+      sender_(node::MessageMemory(room.memory(), room.index(), to), taken, room.write_strategy(),
+              room.tuning().slow_write_from),
+      read_limits_(read_limits(room)),
       eager_(node::MessageMemory(room.memory(), room.index(), to).most_eager()) {}
 
 void NodeSends::send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round) {
@@ -46,9 +51,11 @@ bool NodeSends::begin(UnfinishedSend& message) {
     --message.round->sends_left;
     return true;
   }
-  const bool is_readable = is_better_read(message.bytes) && room_.buffers().may_be_read(message.data, message.bytes);
+  const bool is_better = is_better_read(message.bytes);
+  const bool is_readable = is_better && room_.buffers().may_be_read(message.data, message.bytes);
   message.acknowledgement = sender_.announce(message.key, message.data, message.bytes, is_readable);
   if (message.acknowledgement < 0) return false;
+  if (is_better && message.bytes < read_limits_.near_cores) room_.write_strategy().count_bypass();
   announced_.push_back(message);
   return true;
 }
@@ -88,12 +95,12 @@ void NodeSends::abandon() {
   announced_.clear();
 }
 
-NodeReceives::NodeReceives(node::Room& room, int from, int from_rank, int own_rank)
+NodeReceives::NodeReceives(node::Room& room, node::TakenCells& taken, int from, int from_rank, int own_rank)
     : room_(room),
       from_(from),
       from_rank_(from_rank),
       own_rank_(own_rank),
-      receiver_(node::MessageMemory(room.memory(), from, room.index())) {}
+      receiver_(node::MessageMemory(room.memory(), from, room.index()), taken) {}
 
 void NodeReceives::check_length(std::uint64_t sent, std::size_t wanted) const {
   if (sent == wanted) return;

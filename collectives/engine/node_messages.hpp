@@ -19,10 +19,17 @@ struct RoundMessages {
   std::size_t receives_left = 0;
 };
 
+// Holds the bytes of a message from which on it is better read where it lies: by cores whose writes through the caches
+// are fast, and by others.
+struct ReadLimits {
+  std::size_t near_cores;
+  std::size_t far_cores;
+};
+
 // Sends this member's messages to one other member.
 class NodeSends {
  public:
-  NodeSends(node::Room& room, int to);
+  NodeSends(node::Room& room, node::TakenCells& taken, int to);
 
   // Sends a message, or keeps it until there is space. The data stay until the round is complete.
   void send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round);
@@ -46,13 +53,17 @@ class NodeSends {
     std::size_t sent = 0;  // bytes in fragments
   };
 
-  bool is_better_read(std::size_t bytes) const { return bytes >= read_from_; }
+  bool is_better_read(std::size_t bytes) const {
+    if (bytes < read_limits_.far_cores) return false;
+    return bytes >= read_limits_.near_cores ||
+           room_.write_strategy().bypasses_caches(bytes, room_.tuning().slow_write_from);
+  }
   bool begin(UnfinishedSend& message);
   bool advance(UnfinishedSend& message);
 
   node::Room& room_;
   node::MessageSender sender_;
-  std::size_t read_from_;                // bytes of a message that is better read where it lies
+  ReadLimits read_limits_;
   std::size_t eager_;                    // bytes of the largest message that fits the ring
   std::vector<UnfinishedSend> waiting_;  // in the order of their sends
   std::vector<UnfinishedSend> announced_;
@@ -62,7 +73,7 @@ class NodeSends {
 class NodeReceives {
  public:
   // `from` is the other member's index in the room. The ranks are those of the communicator, for errors.
-  NodeReceives(node::Room& room, int from, int from_rank, int own_rank);
+  NodeReceives(node::Room& room, node::TakenCells& taken, int from, int from_rank, int own_rank);
 
   // Receives a message into `data`, now or later.
   void receive(std::uint64_t key, std::byte* data, std::size_t bytes, RoundMessages& round);

@@ -40,7 +40,8 @@ class NodeTransport final : public ForwardingTransport {
   // Connects this member with another one of its node, or with itself.
   struct NodeLink {
     NodeLink(node::Room& room, int index, int peer, int own_rank)
-        : sends(room, index), receives(room, index, peer, own_rank) {}
+        : sends(room, taken, index), receives(room, taken, index, peer, own_rank) {}
+    node::TakenCells taken;
     NodeSends sends;
     NodeReceives receives;
   };

@@ -9,17 +9,29 @@
 
 namespace lockstep::node {
 
-// Leaves the end of the ring unused if the data do not fit before it.
+// Returns where data begin in a ring: at its next line, or at its begin if the rest is too short.
+std::uint64_t MessageSender::begin_of(const Ring& ring, std::size_t bytes) {
+  const std::size_t before_end = ring.bytes - (ring.sent & (ring.bytes - 1));
+  return bytes <= before_end ? ring.sent : ring.sent + before_end;
+}
+
+// Chooses the ring for some bytes of data, and returns null if they must wait. The short ring is taken only if there is
+// known to be space, as for members that send in turns.
+MessageSender::Ring* MessageSender::ring_for(std::size_t bytes) {
+  if (2 * bytes <= short_.bytes && has_space(short_, begin_of(short_, bytes) + bytes)) return &short_;
+  const std::uint64_t end = begin_of(long_, bytes) + bytes;
+  if (!has_space(long_, end)) look_for_taken();
+  return has_space(long_, end) ? &long_ : nullptr;
+}
+
 bool MessageSender::copy_to_bytes(const std::byte* data, CellFields fields) {
-  const std::size_t ring = memory_.ring_bytes();
-  const std::size_t before_end = ring - (bytes_sent_ & (ring - 1));
-  const std::uint64_t begin = fields.bytes <= before_end ? bytes_sent_ : bytes_sent_ + before_end;
-  const std::uint64_t end = begin + fields.bytes;
-  if (end - bytes_taken_ > ring) bytes_taken_ = memory_.receipts().bytes_taken.load(std::memory_order_acquire);
-  if (end - bytes_taken_ > ring || !has_cell()) return false;
-  copy_bytes(memory_.at(begin), data, fields.bytes);
-  bytes_sent_ = round_up(end, cache_line);  // the next data begin at a cache line
-  fields.place = end;
+  if (!has_cell()) return false;
+  Ring* const ring = ring_for(fields.bytes);
+  if (ring == nullptr) return false;
+  const std::uint64_t begin = begin_of(*ring, fields.bytes);
+  fields.place = ring->begin + (begin & (ring->bytes - 1));
+  write_strategy_.write(memory_.at(fields.place), data, fields.bytes, slow_write_from_);
+  ring->sent = round_up(begin + fields.bytes, cache_line);  // the next data begin at a cache line
   publish(memory_.cell(sent_), fields);
   return true;
 }
@@ -37,7 +49,7 @@ int MessageSender::announce(std::uint64_t key, const std::byte* data, std::size_
   return free;
 }
 
-// Sends parts of a quarter of the ring, so that both sides copy at the same time.
+// Sends parts that are as large as a message that is copied at once, so that both sides copy at the same time.
 std::size_t MessageSender::copy_fragment(int acknowledgement, const std::byte* data, std::size_t bytes) {
   const std::size_t part = std::min(bytes, memory_.most_eager());
   const bool is_copied = copy_to_bytes(data, {.key = 0,
@@ -52,8 +64,7 @@ void MessageReceiver::take(const MessageCell& cell, std::byte* to) {
   if (cell.kind == MessageKind::in_cell) {
     if (cell.bytes > 0) std::memcpy(to, cell.payload, cell.bytes);
   } else {
-    copy_bytes(to, memory_.at(cell.place - cell.bytes), cell.bytes);
-    memory_.receipts().bytes_taken.store(cell.place, std::memory_order_release);
+    copy_bytes(to, memory_.at(cell.place), cell.bytes);
   }
   take();
 }

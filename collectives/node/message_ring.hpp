@@ -2,22 +2,44 @@
 // Are the two ends of the rings through which one member of a room sends messages to another. Nothing here waits, and
 // nothing matches messages with receives.
 //
-// The rule that frees places: the receiver takes cells in their order, and copies the data of a cell out of the ring of
-// bytes before it counts the cell as taken. The sender writes a cell, or bytes, only if enough have been taken. A
-// cell's stamp is its number, so the receiver needs no other word to see a message.
+// The rule that frees places: the receiver takes cells in their order, and copies the data of a cell out of its ring of
+// bytes before it counts the cell as taken. The sender keeps in mind how far its cells have filled the rings of bytes,
+// and writes a cell, or bytes, only if enough cells have been taken. A cell's stamp is its number, so the receiver
+// needs no other word to see a message.
+//
+// The count of taken cells is a word that only the receiver writes, and the sender has to fetch it from the other core.
+// So every cell also carries that count for the other direction. Two members that send each other messages in turns
+// never fetch the word.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
 #include "collectives/node/message_memory.hpp"
+#include "collectives/node/write_strategy.hpp"
 
 namespace lockstep::node {
+
+// Counts the cells that were taken of the two directions between this member and another one. The MessageSender and the
+// MessageReceiver for that one share it, and use it in one thread at a time.
+struct TakenCells {
+  std::uint64_t here = 0;   // by this member
+  std::uint64_t there = 0;  // by the other one, as last seen
+};
 
 // Writes the messages of this member for one other. One thread at a time may use it.
 class MessageSender {
  public:
-  explicit MessageSender(const MessageMemory& memory) : memory_(memory) {}
+  // `slow_write_from` is that of Tuning, for the strategy by which this member writes data that others read.
+  MessageSender(const MessageMemory& memory, TakenCells& taken, WriteStrategy& write_strategy,
+                std::size_t slow_write_from)
+      : memory_(memory),
+        taken_(taken),
+        write_strategy_(write_strategy),
+        slow_write_from_(slow_write_from),
+        long_{.begin = 0, .bytes = memory.ring_bytes()},
+        short_{.begin = memory.ring_bytes(), .bytes = memory.short_ring_bytes()} {}
 
   // Copies the message into the rings. Returns false if it is too large for that, or there is no space now. A message
   // that was copied needs no more of its sender.
@@ -54,11 +76,27 @@ class MessageSender {
     std::uint32_t acknowledgement = 0;
   };
 
+  // Is a ring of bytes. Its positions never wrap.
+  struct Ring {
+    std::size_t begin;  // in the memory of both rings
+    std::size_t bytes;
+    std::uint64_t sent = 0;
+    // Holds, for each cell in the ring of cells, how far this ring was filled with it.
+    std::array<std::uint64_t, MessageMemory::most_cells> sent_with = {};
+  };
+
   bool has_cell() {
-    if (sent_ - cells_taken_ < memory_.cells()) return true;
-    cells_taken_ = memory_.receipts().cells_taken.load(std::memory_order_acquire);
-    return sent_ - cells_taken_ < memory_.cells();
+    if (sent_ - taken_.there < memory_.cells()) return true;
+    look_for_taken();
+    return sent_ - taken_.there < memory_.cells();
   }
+  void look_for_taken() { taken_.there = memory_.receipts().cells_taken.load(std::memory_order_acquire); }
+  std::uint64_t freed(const Ring& ring) const {
+    return taken_.there == 0 ? 0 : ring.sent_with[(taken_.there - 1) & (memory_.cells() - 1)];
+  }
+  bool has_space(const Ring& ring, std::uint64_t end) const { return end - freed(ring) <= ring.bytes; }
+  static std::uint64_t begin_of(const Ring& ring, std::size_t bytes);
+  Ring* ring_for(std::size_t bytes);
   bool copy_to_bytes(const std::byte* data, CellFields fields);
   void publish(MessageCell& cell, const CellFields& fields) {
     cell.key = fields.key;
@@ -66,31 +104,37 @@ class MessageSender {
     cell.place = fields.place;
     cell.kind = fields.kind;
     cell.acknowledgement = fields.acknowledgement;
+    cell.taken = taken_.here;
+    for (Ring* const each : {&long_, &short_}) each->sent_with[sent_ & (memory_.cells() - 1)] = each->sent;
     cell.stamp.store(++sent_, std::memory_order_release);
   }
 
   MessageMemory memory_;
-  std::uint64_t sent_ = 0;
-  std::uint64_t cells_taken_ = 0;  // as last seen
-  std::uint64_t bytes_sent_ = 0;
-  std::uint64_t bytes_taken_ = 0;  // as last seen
-  std::uint32_t is_used_ = 0;      // a bit for each acknowledgement
+  TakenCells& taken_;
+  WriteStrategy& write_strategy_;
+  std::size_t slow_write_from_;
+  Ring long_;
+  Ring short_;
+  std::uint64_t sent_ = 0;     // cells
+  std::uint32_t is_used_ = 0;  // a bit for each acknowledgement
 };
 
 // Reads the messages of one other member. One thread at a time may use it.
 class MessageReceiver {
  public:
-  explicit MessageReceiver(const MessageMemory& memory) : memory_(memory) {}
+  MessageReceiver(const MessageMemory& memory, TakenCells& taken) : memory_(memory), taken_(taken) {}
 
   // Returns the oldest message that was not taken; null if none has come.
   const MessageCell* next() const {
-    const MessageCell& cell = memory_.cell(taken_);
-    return cell.stamp.load(std::memory_order_acquire) == taken_ + 1 ? &cell : nullptr;
+    const MessageCell& cell = memory_.cell(taken_.here);
+    if (cell.stamp.load(std::memory_order_acquire) != taken_.here + 1) return nullptr;
+    taken_.there = std::max(taken_.there, cell.taken);
+    return &cell;
   }
   // Copies the data of a cell that next() returned, and takes it. Must not be called for an announcement.
   void take(const MessageCell& cell, std::byte* to);
   // Takes an announcement.
-  void take() { memory_.receipts().cells_taken.store(++taken_, std::memory_order_release); }
+  void take() { memory_.receipts().cells_taken.store(++taken_.here, std::memory_order_release); }
   // Answers an announcement.
   void acknowledge(std::uint32_t acknowledgement, Acknowledgement answer) {
     memory_.receipts().acknowledgements[acknowledgement].store(answer, std::memory_order_release);
@@ -98,7 +142,7 @@ class MessageReceiver {
 
  private:
   MessageMemory memory_;
-  std::uint64_t taken_ = 0;
+  TakenCells& taken_;
 };
 
 }  // namespace lockstep::node

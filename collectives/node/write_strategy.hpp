@@ -30,8 +30,12 @@ class WriteStrategy {
     if (is_off_) return;
     if (bytes < timed_from || slow == never) return copy_bytes(to, from, bytes);
     if (bypasses_caches(bytes, slow)) {
-      left_ -= left_ > 0 ? 1 : 0;
+      count_bypass();
       return stream_bytes(to, from, bytes);
+    }
+    if (untimed_ > 0) {
+      --untimed_;
+      return copy_bytes(to, from, bytes);
     }
     const auto begin = std::chrono::steady_clock::now();
     copy_bytes(to, from, bytes);
@@ -42,6 +46,8 @@ class WriteStrategy {
   bool bypasses_caches(std::size_t bytes, std::size_t slow) const {
     return bytes >= timed_from && slow != never && (left_ > 0 || slow == 0);
   }
+  // Counts data that went another way because of that as a write past the caches, so that the caches are tried again.
+  void count_bypass() { left_ -= left_ > 0 ? 1 : 0; }
 
   // Returns the mean picoseconds per byte of all timed writes since forget(); 0 if there were none.
   double mean() const { return bytes_ > 0 ? picoseconds_ / bytes_ : 0; }
@@ -55,9 +61,12 @@ class WriteStrategy {
     constexpr int in_a_row = 3;  // a single slow write may be the system's doing
     // Counts the writes past the caches before one tries the caches again.
     constexpr int tried_after = 128;
+    // Counts the writes after a fast one that are not timed, since the clock takes a tenth of a short one.
+    constexpr int untimed_after = 7;
     picoseconds_ += picoseconds * bytes;
     bytes_ += bytes;
     slow_writes_ = picoseconds > static_cast<double>(slow) ? std::min(slow_writes_ + 1, in_a_row) : 0;
+    untimed_ = slow_writes_ == 0 && slow != never_slow ? untimed_after : 0;
     if (slow_writes_ == in_a_row) left_ = tried_after;
   }
 
@@ -65,7 +74,8 @@ class WriteStrategy {
   double bytes_ = 0;
   int slow_writes_ = 0;
   bool is_off_ = false;
-  int left_ = 0;  // writes that go past the caches before one tries again
+  int left_ = 0;     // writes that go past the caches before one tries again
+  int untimed_ = 0;  // writes before the next timed one
 };
 
 }  // namespace lockstep::node

@@ -54,6 +54,30 @@ TEST(NodeHanding, StaysInTheCachesAfterAFastCopy) {
   EXPECT_GT(strategy.mean(), 1);
 }
 
+TEST(NodeHanding, TimesOneOfEightCopiesWhileTheyAreFast) {
+  constexpr std::size_t slowest_machine = 1U << 30U;
+  Buffers buffers;
+  WriteStrategy strategy;
+  buffers.write(strategy, large, slowest_machine);
+  for (int slow_ones = 0; slow_ones < 7 + 3; ++slow_ones) {
+    EXPECT_FALSE(strategy.bypasses_caches(large, fastest_machine)) << slow_ones;
+    buffers.write(strategy, large, fastest_machine);
+  }
+  EXPECT_TRUE(strategy.bypasses_caches(large, fastest_machine));
+}
+
+TEST(NodeHanding, DataThatGoAnotherWayCountAsWritesPastTheCaches) {
+  Buffers buffers;
+  WriteStrategy strategy;
+  strategy.count_bypass();  // counts nothing yet
+  for (int i = 0; i < 3; ++i) buffers.write(strategy, large, fastest_machine);
+  for (int past = 0; past < 128; ++past) {
+    EXPECT_TRUE(strategy.bypasses_caches(large, fastest_machine)) << past;
+    strategy.count_bypass();
+  }
+  EXPECT_FALSE(strategy.bypasses_caches(large, fastest_machine));
+}
+
 TEST(NodeHanding, TimesOnlyLargeCopies) {
   Buffers buffers;
   WriteStrategy strategy;
