@@ -346,8 +346,8 @@ static void measure(const struct PeerMembers* members, struct PeerCall* call, co
   settle(call);
   const struct PeerTimes times = peer_sample(members, library->run, library->self, seconds);
   if (members->rank > 0) return;
-  printf("peer_bench result %d %.4f %.4f %.4f %zu %.0f\n", index, times.median * 1e6, times.least * 1e6,
-         times.most * 1e6, times.samples, wrong);
+  printf("peer_bench result %d %.4f %.4f %.4f %zu %.0f %.1f\n", index, times.median * 1e6, times.least * 1e6,
+         times.most * 1e6, times.samples, wrong, times.distance * 1e9);
   fflush(stdout);
 }
 
@@ -389,6 +389,7 @@ int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
   MPI_Comm_dup(MPI_COMM_WORLD, &members.comm);
   MPI_Comm_rank(members.comm, &members.rank);
   MPI_Comm_size(members.comm, &members.size);
+  peer_open_meeting(&members);
   struct PeerCall call;
   memset(&call, 0, sizeof call);
   call.type = (enum PeerType)find(type_names, peer_types, argv[2], "no such type");
@@ -397,6 +398,7 @@ int peer_main(int argc, char** argv, const struct PeerLibrary* library) {
   call.rank = members.rank;
   call.size = members.size;
   for (int i = 4; i < argc; ++i) do_job(&members, call, library, argv[i], i - 4);
+  peer_close_meeting(&members);
   MPI_Comm_free(&members.comm);
   return 0;
 }

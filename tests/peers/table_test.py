@@ -112,25 +112,39 @@ class Table(unittest.TestCase):
         state = self.measured(launches)
         self.assertEqual(state.repeats["2"]["rows"], ["reduce:8", "reduce:8192"])
         self.assertEqual(len(state.repeats["2"]["rounds"]), operations.REPEATED * 3)
-        state.repeats["2"]["rounds"] = [{"us": each["us"] | {"ours": {name: 2.0 for name in each["us"]["ours"]}}, "seconds": 1}
+        state.repeats["2"]["rounds"] = [{"us": each["us"] | {"ours": {name: [2.0, 0.0] for name in each["us"]["ours"]}}, "seconds": 1}
                                         for each in state.repeats["2"]["rounds"]]
         rows = {row.name: row for row in table_rows.rows_of(state, 2)}
         self.assertEqual((rows["reduce:8"].verdict, rows["reduce:8"].rounds, rows["reduce:8"].repeated), ("reached", 9, True))
         self.assertEqual((rows["broadcast:8"].rounds, rows["broadcast:8"].repeated), (3, False))
 
     def test_a_row_near_a_plain_copy_is_reached(self):
-        rounds = [{"us": {"ours": {"broadcast:8": 1.0}, "intelmpi": {"broadcast:8": 0.5}, "floor": {"floor:8": floor}}} for floor in (1.9, 1.9)]
+        rounds = [{"us": {"ours": {"broadcast:8": [1.0, 0]}, "intelmpi": {"broadcast:8": [0.5, 0]}, "floor": {"floor:8": [floor, 0]}}}
+                  for floor in (1.9, 1.9)]
         self.assertEqual(table_rows.row_of("broadcast:8", 2, rounds, False).verdict, "copy", "half of the floor's bytes must move")
         for each in rounds:
-            each["us"]["floor"]["floor:8"] = 1.7
+            each["us"]["floor"]["floor:8"] = [1.7, 0]
         self.assertEqual(table_rows.row_of("broadcast:8", 2, rounds, False).verdict, "MISSED")
 
     def test_only_an_interval_wholly_below_misses(self):
         def verdict(theirs):
-            rounds = [{"us": {"ours": {"scan:8": 1.0}, "intelmpi": {"scan:8": us}}} for us in theirs]
+            rounds = [{"us": {"ours": {"scan:8": [1.0, 0]}, "intelmpi": {"scan:8": [us, 0]}}} for us in theirs]
             return table_rows.row_of("scan:8", 2, rounds, False).verdict
 
         self.assertEqual((verdict([0.9, 0.9, 0.91]), verdict([0.9, 0.9, 1.2]), verdict([1.1])), ("MISSED", "reached", "reached"))
+
+    def test_launches_are_compared_at_the_distance_at_which_they_were_measured(self):
+        def row(theirs, ours):
+            rounds = [{"us": {"ours": {"scan:8": our}, "intelmpi": {"scan:8": their}}} for their, our in zip(theirs, ours)]
+            return table_rows.row_of("scan:8", 2, rounds, False)
+
+        near_then_far = row([[0.3, 50], [0.3, 60], [0.9, 240], [0.9, 250]], [[0.6, 240], [0.2, 55], [0.6, 250], [0.2, 50]])
+        self.assertEqual({at: round(ratio, 2) for at, ratio in near_then_far.at_distance.items()}, {50: 1.5, 240: 1.5})
+        self.assertEqual([round(each, 2) for each in (near_then_far.ratio, *near_then_far.interval)], [1.5] * 3)
+        once_far = row([[0.3, 50], [0.3, 60], [0.9, 240]], [[0.2, 50], [0.6, 240], [0.2, 55]])
+        self.assertEqual(list(once_far.at_distance), [50], "one launch at a distance says little")
+        apart = row([[0.3, 50]] * 2, [[0.6, 240]] * 2)
+        self.assertEqual((apart.ratio, apart.verdict), (None, "not measured"))
 
     def test_musts_are_of_the_rows(self):
         self.assertEqual([table_rows.must_of(*each) for each in (("all_reduce", 8, 2), ("all_reduce", 8192, 2), ("halo", 8, 2), ("halo", 2 << 20, 2),

@@ -39,6 +39,7 @@ class Result(NamedTuple):
     least_us: float
     most_us: float
     samples: int
+    distance_ns: float = 0.0  # of the two ranks' cores, while it was measured; 0: not known
 
 
 class Place(NamedTuple):
@@ -125,12 +126,12 @@ def read(text: str) -> tuple[dict[int, Result], dict[int, str], str]:
             version = " ".join(words[2:]).replace(" Version:", "")
         elif words[:2] == ["peer_bench", "refused"] and len(words) > 3:
             refused[int(words[2])] = " ".join(words[3:])
-        elif words[:2] == ["peer_bench", "result"] and len(words) == 8:
+        elif words[:2] == ["peer_bench", "result"] and len(words) in (8, 9):
             index, wrong = int(words[2]), int(words[7])
             if wrong:
                 refused[index] = f"wrong results: {wrong} elements"
             else:
-                results[index] = Result(float(words[3]), float(words[4]), float(words[5]), int(words[6]))
+                results[index] = Result(float(words[3]), float(words[4]), float(words[5]), int(words[6]), *map(float, words[8:]))
     return results, refused, version
 
 

@@ -203,7 +203,7 @@ def as_it_comes_name(operation: str) -> str:
 def one_round(plan: TablePlan, state: TableState, ranks: int, rows: list[str], rounds: list[dict], timer: Timer) -> None:
     draw = random.Random(f"{plan.seed}/{ranks}/{len(rounds)}/{len(rows)}")
     turns = turns_of(plan, state, ranks, rows)
-    us: dict[str, dict[str, float]] = {}
+    us: dict[str, dict[str, list[float]]] = {}
     left_out = {}
     for subject, peer, jobs in draw.sample(turns, len(turns)):
         for launch, group in merged(jobs):
@@ -211,7 +211,7 @@ def one_round(plan: TablePlan, state: TableState, ranks: int, rows: list[str], r
             if outcome.version:
                 peer.notes.setdefault("version", outcome.version)
             for job, result in outcome.results.items():
-                us.setdefault(subject_of(subject, job), {})[f"{job.collective}:{job.what}"] = result.median_us
+                us.setdefault(subject_of(subject, job), {})[f"{job.collective}:{job.what}"] = [result.median_us, result.distance_ns]
             for job in group:
                 if job not in outcome.results and subject == peer.name and job.variant in outcome.failed and job.variant.name != SYMMETRIC:
                     left_out[f"{peer.name} {job.collective}"] = f"failed in a measured launch with {job.variant.title}: {outcome.failed[job.variant]}"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import geometric_mean
 
-from .figures import median, ratio, ratio_interval
+from .figures import Launches, common_distances, distance_class, distance_classes, median, ratio_at, ratio_interval_at
 from .report import number
 from .scoreboard import MOVED, show
 from .table_state import TableState
@@ -31,6 +31,7 @@ class Row:
     floor: float | None
     ratio: float | None
     interval: list[float] | None
+    at_distance: dict[float, float]  # the ratio at each distance of the two cores, in ns; 0: not known
     ratio_symmetric: float | None
     interval_symmetric: list[float] | None
     ratio_as_it_comes: float | None
@@ -77,31 +78,50 @@ def must_of(operation: str, size: int, ranks: int) -> tuple[float, float]:
     return BEHIND, 0
 
 
-def series(rounds: list[dict], subject: str, name: str) -> list[float] | None:
-    """One figure for each round; nothing if a round has none."""
-    found = [each["us"].get(subject, {}).get(floor_name(name) if subject == "floor" else name) for each in rounds]
-    return found if found and None not in found else None
+def launches_of(rounds: list[dict], subject: str, name: str, classes: list[float]) -> Launches | None:
+    """Of each round one; nothing if a round has none."""
+    wanted = floor_name(name) if subject == "floor" else name
+    found: Launches = {}
+    for each in rounds:
+        measured = each["us"].get(subject, {}).get(wanted)
+        if measured is None:
+            return None
+        us, distance = measured
+        found.setdefault(distance_class(distance, classes), []).append(us)
+    return found or None
 
 
 def floor_name(name: str) -> str:
     return f"floor:{name.split(':')[1]}"
 
 
+def middle(launches: Launches | None) -> float | None:
+    """The median of all launches."""
+    return median([us for each in launches.values() for us in each]) if launches else None
+
+
 def row_of(name: str, ranks: int, rounds: list[dict], repeated: bool) -> Row:
     operation, size = name.split(":")
+    classes = distance_classes([distance for each in rounds for times in each["us"].values() for _, distance in times.values()])
     subjects = dict.fromkeys(subject for each in rounds for subject in each["us"] if subject not in OURS)
-    theirs = {subject: times for subject in subjects if (times := series(rounds, subject, name))}
-    ours, symmetric, floor, plain = (series(rounds, subject, name) for subject in OURS)
-    best = min(theirs, key=lambda each: median(theirs[each])) if theirs else None
+    theirs = {subject: times for subject in subjects if (times := launches_of(rounds, subject, name, classes))}
+    ours, symmetric, floor, plain = (launches_of(rounds, subject, name, classes) for subject in OURS)
 
-    def beside(of_best, of_ours):
-        return (ratio(of_best, of_ours), ratio_interval(of_best, of_ours)) if of_best and of_ours else (None, None)
+    def beside(peer: Launches | None, own: Launches | None) -> tuple[float | None, list[float] | None, dict[float, float]]:
+        distances = common_distances(peer, own) if peer and own else []
+        if not distances:
+            return None, None, {}
+        each = {distance: ratio_at(peer, own, [distance]) for distance in distances}
+        return ratio_at(peer, own, distances), ratio_interval_at(peer, own, distances), each
 
-    plainly, interval = beside(theirs.get(best), ours)
-    ratio_symmetric, interval_symmetric = beside(theirs.get(best), symmetric)
-    middle = [median(each) if each else None for each in (ours, symmetric, floor)]
-    return Row(operation, int(size), ranks, len(rounds), repeated, {each: median(times) for each, times in theirs.items()}, best, *middle,
-               plainly, interval, ratio_symmetric, interval_symmetric, beside(plain, ours)[0], *must_of(operation, int(size), ranks))
+    # Peers were launched at different distances, so the best one is found by its ratio.
+    ratios = {subject: found for subject, times in theirs.items() if (found := beside(times, ours)[0])}
+    best = min(ratios or {subject: middle(times) for subject, times in theirs.items()}, key=lambda each: ratios.get(each, 0), default=None)
+    plainly, interval, at_distance = beside(theirs.get(best), ours)
+    ratio_symmetric, interval_symmetric, _ = beside(theirs.get(best), symmetric)
+    return Row(operation, int(size), ranks, len(rounds), repeated, {each: middle(times) for each, times in theirs.items()}, best,
+               *map(middle, (ours, symmetric, floor)), plainly, interval, at_distance, ratio_symmetric, interval_symmetric,
+               beside(plain, ours)[0], *must_of(operation, int(size), ranks))
 
 
 def rows_of(state: TableState, ranks: int) -> list[Row]:
@@ -133,15 +153,20 @@ def interval_words(interval: list[float] | None) -> str:
     return f"[{interval[0]:.2f}, {interval[1]:.2f}]" + (" =" if interval[0] <= 1 <= interval[1] else "")
 
 
+def distance_words(at_distance: dict[float, float]) -> str:
+    return " ".join(f"{distance:.0f}:{ratio:.2f}" for distance, ratio in at_distance.items() if distance) or "-"
+
+
 def table(rows: list[Row]) -> list[str]:
     peers = list(dict.fromkeys(name for row in rows for name in row.peers))
-    lines = [["operation", "size", *peers, "best", "ours", "symmetric", "copy", "ratio", "[95 %]", "symmetric", "as it comes", "must", "rounds", ""]]
+    lines = [["operation", "size", *peers, "best", "ours", "symmetric", "copy", "ratio", "[95 %]", "at ns", "symmetric", "as it comes", "must",
+              "rounds", ""]]
     for row in rows:
         moved = MOVED.get(row.operation)
         copy = row.floor * moved(row.ranks) if moved and row.floor else None
         lines.append([row.operation, show(row.size) if row.operation != "barrier" else "-", *(number(row.peers.get(name)) for name in peers),
                       row.best or "-", number(row.ours), number(row.symmetric), number(copy), shown(row.ratio), interval_words(row.interval),
-                      shown(row.ratio_symmetric), shown(row.ratio_as_it_comes), shown(row.must), f"{row.rounds}{'*' if row.repeated else ''}",
+                      distance_words(row.at_distance), shown(row.ratio_symmetric), shown(row.ratio_as_it_comes), shown(row.must), f"{row.rounds}{'*' if row.repeated else ''}",
                       row.verdict if row.must else ""])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return ["  ".join(word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))).rstrip()
@@ -153,7 +178,8 @@ def text(state: TableState) -> str:
     about = state.about
     lines = [f"# {about['machine']}; commit {about['commit']}; f32 sum; us, medians over rounds of launches; settings chosen once and held",
              "# " + "; ".join(f"{name}: {version}" for name, version in state.versions.items()),
-             "# ratio: the best peer's time divided by ours; copy: a plain copy of what must move; * measured once more; copy as verdict: within 1.1 of it"]
+             "# ratio: the best peer's time divided by ours; copy: a plain copy of what must move; * measured once more; copy as verdict: within 1.1 of it",
+             "# at ns: the ratio at each distance of the two cores, for which launches are compared; the ratio is their geometric mean"]
     closing = ["# geometric means, and what they must be"]
     behind = []
     for ranks in sorted(map(int, state.rounds)):

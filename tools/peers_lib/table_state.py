@@ -10,7 +10,7 @@ from .errors import Misuse
 from .peers import OURS, Launch
 from .variants import Variant
 
-FORMAT = 1
+FORMAT = 2
 
 
 class TableState:
@@ -24,7 +24,7 @@ class TableState:
         self.seconds = 0.0  # that measuring took, over all runs of the command
         self.versions: dict[str, str] = {}
         self.chosen: dict[str, dict] = {}  # by ranks, peer, operation and size
-        self.rounds: dict[str, list[dict]] = {}  # by ranks; of each round the us by subject and row
+        self.rounds: dict[str, list[dict]] = {}  # by ranks; of each round, by subject and row, the us and the cores' distance in ns
         self.repeats: dict[str, dict] = {}  # by ranks: `rows`, and their `rounds`
         self.left_out: dict[str, dict[str, str]] = {}  # by ranks, then by peer, or peer and operation
         self.older: Path | None = None  # the state of an older program, from which the others' settings are
