@@ -34,8 +34,9 @@ class TuningProbe {
       : room_(room),
         crowded_(crowded),
         poll_limits_(crowded ? PollLimits{0, 64} : PollLimits{1000, 0}),
-        // A member that shares a core begins when it gets one; many calls together make that delay small.
-        in_a_row_(crowded ? 512U << 10U : 256U << 10U),
+        // A member that shares a core begins when it gets one; many calls together make that delay small. Otherwise
+        // places of steps rotate through some MiB, and a few calls would still find what the way before has left there.
+        in_a_row_(crowded ? 512U << 10U : 2U << 20U),
         waiting_(waiting),
         in_(most),
         out_(most) {}
@@ -355,7 +356,8 @@ class TuningSearch {
   }
 
   void find_spread() {
-    constexpr std::array<std::size_t, 6> sizes = {1U << 10U, 4U << 10U, 16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U};
+    constexpr std::array<std::size_t, 7> sizes = {1U << 10U,  4U << 10U,   8U << 10U, 16U << 10U,
+                                                  64U << 10U, 256U << 10U, 1U << 20U};
     keep(&Tuning::spread_from, switch_point(sizes, never, [&](std::size_t bytes) {
       const std::array ways = {with(&Tuning::spread_from, never), with(&Tuning::spread_from, 64)};
       return change(of_blocks(bytes, ways)) + change(of_sums(bytes, ways));
@@ -363,7 +365,9 @@ class TuningSearch {
   }
 
   // Finds how long a byte's write through the caches may take before going past them is as good. That is its time just
-  // now, plus the extra time of the other way for a byte. The other way does not depend on the distance of cores.
+  // now, plus the extra time of the other way for a byte. Single writes vary, and if the other way is faster, readers
+  // gain by it too. So the limit is at least twice the present time, or at least half of it. Distant cores, whose write
+  // takes four times as long as that of near ones, are then on the other side of it. Cores of a virtual machine move.
   void find_slow() {
     std::vector<double> limits;
     const std::array ways = {with(&Tuning::slow_write_from, WriteStrategy::never_slow),
@@ -371,7 +375,9 @@ class TuningSearch {
     const auto add = [&](std::size_t bytes, const std::vector<double>& times) {
       constexpr double picoseconds = 1e6;  // in a microsecond
       if (times.empty()) return;
-      limits.push_back(probe_.write_cost() + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes));
+      const double now = probe_.write_cost();
+      const double equal = now + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes);
+      limits.push_back(std::max(equal, equal > now ? 2 * now : now / 2));
     };
     for (const std::size_t bytes : {16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U}) {
       add(bytes, of_blocks(bytes, ways));
