@@ -17,13 +17,15 @@ namespace {
 // once by the system, which works longer for each page. Measured on a Zen 4 (2026-11-30): two cores of one last cache
 // exchange 128 KiB in 8.5 us through the ring, and in 11.6 by the system; 2 MiB in 95 and 164. Cores of two caches
 // need 7.4 and 7.9 us for 64 KiB, and 15 and 12.9 for 128. If ranks share cores, a message in parts takes more turns of
-// both.
-ReadLimits read_limits(node::Room& room) {
+// both. A member reads its own messages in its own memory, which costs an operation for each.
+ReadLimits read_limits(node::Room& room, int to) {
   constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
   constexpr ReadLimits threads{8U << 10U, 8U << 10U};
+  constexpr ReadLimits itself{32U << 10U, 32U << 10U};
   constexpr ReadLimits crowded{32U << 10U, 32U << 10U};
   constexpr ReadLimits processes{8U << 20U, 128U << 10U};
   if (room.buffers().is_one_process()) return threads;
+  if (to == room.index()) return itself;
   if (!room.buffers().reader().works()) return {never, never};
   return room.buffers().is_crowded() ? crowded : processes;
 }
@@ -32,9 +34,9 @@ ReadLimits read_limits(node::Room& room) {
 
 NodeSends::NodeSends(node::Room& room, node::TakenCells& taken, int to)
     : room_(room),
-      sender_(node::MessageMemory(room.memory(), room.index(), to), taken, room.write_strategy(),
-              room.tuning().slow_write_from),
-      read_limits_(read_limits(room)),
+      slow_write_from_(to == room.index() ? node::never : room.tuning().slow_write_from),
+      sender_(node::MessageMemory(room.memory(), room.index(), to), taken, write_strategy_, slow_write_from_),
+      read_limits_(read_limits(room, to)),
       eager_(node::MessageMemory(room.memory(), room.index(), to).most_eager()) {}
 
 void NodeSends::send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round) {
@@ -55,7 +57,7 @@ bool NodeSends::begin(UnfinishedSend& message) {
   const bool is_readable = is_better && room_.buffers().may_be_read(message.data, message.bytes);
   message.acknowledgement = sender_.announce(message.key, message.data, message.bytes, is_readable);
   if (message.acknowledgement < 0) return false;
-  if (is_better && message.bytes < read_limits_.near_cores) room_.write_strategy().count_bypass();
+  if (is_better && message.bytes < read_limits_.near_cores) write_strategy_.count_bypass();
   announced_.push_back(message);
   return true;
 }

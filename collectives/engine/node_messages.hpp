@@ -55,13 +55,14 @@ class NodeSends {
 
   bool is_better_read(std::size_t bytes) const {
     if (bytes < read_limits_.far_cores) return false;
-    return bytes >= read_limits_.near_cores ||
-           room_.write_strategy().bypasses_caches(bytes, room_.tuning().slow_write_from);
+    return bytes >= read_limits_.near_cores || write_strategy_.bypasses_caches(bytes, slow_write_from_);
   }
   bool begin(UnfinishedSend& message);
   bool advance(UnfinishedSend& message);
 
   node::Room& room_;
+  std::size_t slow_write_from_;
+  node::WriteStrategy write_strategy_;  // of its own, since other members may be nearer or further
   node::MessageSender sender_;
   ReadLimits read_limits_;
   std::size_t eager_;                    // bytes of the largest message that fits the ring
