@@ -220,8 +220,9 @@ def readme(state: TableState, ranks: int) -> str:
         lines.append(f"| {operation} | {' | '.join(cells)} |")
     means = [shown(mean) for mean in means_of(list(rows.values()))]
     peers = ", ".join(version for name, version in state.versions.items() if name != "ours")
+    alike = " Launches are compared at one distance of the two cores." if ranks == 2 else ""
     return "\n".join([*lines, "", f"The fastest peer's time divided by Lockstep's, on {state.about['machine']}, of {peers}. **Bold**: the peer is faster. "
-                      f"`=`: these launches show no winner. Geometric means of all {len(rows)} rows: {means[1]} beside the fastest peer, "
+                      f"`=`: these launches show no winner.{alike} Geometric means of all {len(rows)} rows: {means[1]} beside the fastest peer, "
                       f"{means[0]} beside Open MPI 4.1 without settings."]) + "\n"
 
 
