@@ -9,29 +9,20 @@
 
 namespace lockstep::node {
 
-// Returns where data begin in a ring: at its next line, or at its begin if the rest is too short.
-std::uint64_t MessageSender::begin_of(const Ring& ring, std::size_t bytes) {
-  const std::size_t before_end = ring.bytes - (ring.sent & (ring.bytes - 1));
-  return bytes <= before_end ? ring.sent : ring.sent + before_end;
-}
-
 // Chooses the ring for some bytes of data, and returns null if they must wait. The short ring is taken only if there is
 // known to be space, as for members that send in turns.
-MessageSender::Ring* MessageSender::ring_for(std::size_t bytes) {
-  if (2 * bytes <= short_.bytes && has_space(short_, begin_of(short_, bytes) + bytes)) return &short_;
-  const std::uint64_t end = begin_of(long_, bytes) + bytes;
-  if (!has_space(long_, end)) look_for_taken();
-  return has_space(long_, end) ? &long_ : nullptr;
+ByteRing* MessageSender::ring_for(std::size_t bytes) {
+  if (2 * bytes <= short_.bytes() && short_.has_space(bytes, taken_.there)) return &short_;
+  if (!long_.has_space(bytes, taken_.there)) look_for_taken();
+  return long_.has_space(bytes, taken_.there) ? &long_ : nullptr;
 }
 
 bool MessageSender::copy_to_bytes(const std::byte* data, CellFields fields) {
   if (!has_cell()) return false;
-  Ring* const ring = ring_for(fields.bytes);
+  ByteRing* const ring = ring_for(fields.bytes);
   if (ring == nullptr) return false;
-  const std::uint64_t begin = begin_of(*ring, fields.bytes);
-  fields.place = ring->begin + (begin & (ring->bytes - 1));
+  fields.place = ring->fill(fields.bytes);
   write_strategy_.write(memory_.at(fields.place), data, fields.bytes, slow_write_from_);
-  ring->sent = round_up(begin + fields.bytes, cache_line);  // the next data begin at a cache line
   publish(memory_.cell(sent_), fields);
   return true;
 }

@@ -28,6 +28,42 @@ struct TakenCells {
   std::uint64_t there = 0;  // by the other one, as last seen
 };
 
+// Is the sender's account of a ring of bytes: what it has filled there, and with which cell. The receiver frees it cell
+// by cell. Positions never wrap.
+class ByteRing {
+ public:
+  // Lies at `begin` in the memory of all rings of bytes.
+  ByteRing(std::size_t begin, std::size_t bytes) : begin_(begin), bytes_(bytes) {}
+
+  std::size_t bytes() const { return bytes_; }
+  // True if data fit there after so many cells have been taken. Must not be asked with more cells under way than the
+  // ring of cells holds.
+  bool has_space(std::size_t bytes, std::uint64_t taken) const { return next(bytes) + bytes - freed(taken) <= bytes_; }
+  // Takes space for data, and returns its place in the memory of all rings.
+  std::uint64_t fill(std::size_t bytes) {
+    const std::uint64_t begin = next(bytes);
+    filled_ = round_up(begin + bytes, cache_line);  // the next data begin at a cache line
+    return begin_ + (begin & (bytes_ - 1));
+  }
+  // Notes how far the ring is filled with a cell.
+  void note(std::uint64_t cell) { filled_with_[cell % filled_with_.size()] = filled_; }
+
+ private:
+  // Returns where data begin: at the next line, or at the ring's begin if the rest is too short.
+  std::uint64_t next(std::size_t bytes) const {
+    const std::size_t before_end = bytes_ - (filled_ & (bytes_ - 1));
+    return bytes <= before_end ? filled_ : filled_ + before_end;
+  }
+  std::uint64_t freed(std::uint64_t taken) const {
+    return taken == 0 ? 0 : filled_with_[(taken - 1) % filled_with_.size()];
+  }
+
+  std::size_t begin_;
+  std::size_t bytes_;  // a power of two
+  std::uint64_t filled_ = 0;
+  std::array<std::uint64_t, 2 * MessageMemory::most_cells> filled_with_ = {};
+};
+
 // Writes the messages of this member for one other. One thread at a time may use it.
 class MessageSender {
  public:
@@ -38,8 +74,8 @@ class MessageSender {
         taken_(taken),
         write_strategy_(write_strategy),
         slow_write_from_(slow_write_from),
-        long_{.begin = 0, .bytes = memory.ring_bytes()},
-        short_{.begin = memory.ring_bytes(), .bytes = memory.short_ring_bytes()} {}
+        long_(0, memory.ring_bytes()),
+        short_(memory.ring_bytes(), memory.short_ring_bytes()) {}
 
   // Copies the message into the rings. Returns false if it is too large for that, or there is no space now. A message
   // that was copied needs no more of its sender.
@@ -76,27 +112,13 @@ class MessageSender {
     std::uint32_t acknowledgement = 0;
   };
 
-  // Is a ring of bytes. Its positions never wrap.
-  struct Ring {
-    std::size_t begin;  // in the memory of both rings
-    std::size_t bytes;
-    std::uint64_t sent = 0;
-    // Holds, for each cell in the ring of cells, how far this ring was filled with it.
-    std::array<std::uint64_t, MessageMemory::most_cells> sent_with = {};
-  };
-
   bool has_cell() {
     if (sent_ - taken_.there < memory_.cells()) return true;
     look_for_taken();
     return sent_ - taken_.there < memory_.cells();
   }
   void look_for_taken() { taken_.there = memory_.receipts().cells_taken.load(std::memory_order_acquire); }
-  std::uint64_t freed(const Ring& ring) const {
-    return taken_.there == 0 ? 0 : ring.sent_with[(taken_.there - 1) & (memory_.cells() - 1)];
-  }
-  bool has_space(const Ring& ring, std::uint64_t end) const { return end - freed(ring) <= ring.bytes; }
-  static std::uint64_t begin_of(const Ring& ring, std::size_t bytes);
-  Ring* ring_for(std::size_t bytes);
+  ByteRing* ring_for(std::size_t bytes);
   bool copy_to_bytes(const std::byte* data, CellFields fields);
   void publish(MessageCell& cell, const CellFields& fields) {
     cell.key = fields.key;
@@ -105,7 +127,8 @@ class MessageSender {
     cell.kind = fields.kind;
     cell.acknowledgement = fields.acknowledgement;
     cell.taken = taken_.here;
-    for (Ring* const each : {&long_, &short_}) each->sent_with[sent_ & (memory_.cells() - 1)] = each->sent;
+    long_.note(sent_);
+    short_.note(sent_);
     cell.stamp.store(++sent_, std::memory_order_release);
   }
 
@@ -113,8 +136,8 @@ class MessageSender {
   TakenCells& taken_;
   WriteStrategy& write_strategy_;
   std::size_t slow_write_from_;
-  Ring long_;
-  Ring short_;
+  ByteRing long_;
+  ByteRing short_;
   std::uint64_t sent_ = 0;     // cells
   std::uint32_t is_used_ = 0;  // a bit for each acknowledgement
 };
