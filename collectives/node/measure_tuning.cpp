@@ -365,9 +365,10 @@ class TuningSearch {
   }
 
   // Finds how long a byte's write through the caches may take before going past them is as good. That is its time just
-  // now, plus the extra time of the other way for a byte. Single writes vary, and if the other way is faster, readers
-  // gain by it too. So the limit is at least twice the present time, or at least half of it. Distant cores, whose write
-  // takes four times as long as that of near ones, are then on the other side of it. Cores of a virtual machine move.
+  // now, plus the extra time of the other way for a byte. Single writes of some KiB take up to twice the mean, and if
+  // the other way is faster, readers gain by it too. So the limit is at least three times the present mean, or at least
+  // half of it. Distant cores, whose write takes five times as long as that of near ones, are then on the other side of
+  // it. Cores of a virtual machine move.
   void find_slow() {
     std::vector<double> limits;
     const std::array ways = {with(&Tuning::slow_write_from, WriteStrategy::never_slow),
@@ -377,7 +378,7 @@ class TuningSearch {
       if (times.empty()) return;
       const double now = probe_.write_cost();
       const double equal = now + (times[1] - times[0]) * picoseconds / static_cast<double>(bytes);
-      limits.push_back(std::max(equal, equal > now ? 2 * now : now / 2));
+      limits.push_back(std::max(equal, equal > now ? 3 * now : now / 2));
     };
     for (const std::size_t bytes : {16U << 10U, 64U << 10U, 256U << 10U, 1U << 20U}) {
       add(bytes, of_blocks(bytes, ways));
