@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  * From words to jobs, from a job to memory with known contents, and from what is there afterwards to a verdict. */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 #include "protocol.h"
 
 #include <errno.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L
+#define _GNU_SOURCE
 #include "sampling.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,10 +43,10 @@ struct PeerMeeting {
 void peer_open_meeting(struct PeerMembers* members) {
   char name[64] = "";
   members->meeting = NULL;
-  if (members->size != 2 || sysconf(_SC_NPROCESSORS_ONLN) < 2) return;
+  if (members->size != 2) return;
   if (members->rank == 0) snprintf(name, sizeof name, "/peer_bench-%ld-%.0f", (long)getpid(), 1e9 * peer_now());
   int file = members->rank == 0 ? shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600) : -1;
-  if (members->rank == 0 && file >= 0 && ftruncate(file, sizeof(struct PeerMeeting)) != 0) {
+  if (members->rank == 0 && file >= 0 && posix_fallocate(file, 0, sizeof(struct PeerMeeting)) != 0) {
     close(file);
     file = -1;
   }
@@ -57,6 +58,12 @@ void peer_open_meeting(struct PeerMembers* members) {
   int both = 0;
   const int mine = at != MAP_FAILED;
   MPI_Allreduce(&mine, &both, 1, MPI_INT, MPI_MIN, members->comm);
+  cpu_set_t own;
+  cpu_set_t all;
+  CPU_ZERO(&own);
+  sched_getaffinity(0, sizeof own, &own);
+  MPI_Allreduce(&own, &all, sizeof own, MPI_BYTE, MPI_BOR, members->comm);
+  both = both && CPU_COUNT(&all) >= members->size; /* nobody spins while the other has no processor */
   if (members->rank == 0) shm_unlink(name);
   if (both) members->meeting = at;
   if (!both && mine) munmap(at, sizeof(struct PeerMeeting));
@@ -97,8 +104,12 @@ void peer_meet(const struct PeerMembers* members) {
     atomic_ulong* const mine = &members->meeting->of[members->rank].meetings;
     const unsigned long here = atomic_load_explicit(mine, memory_order_relaxed) + 1;
     atomic_store_explicit(mine, here, memory_order_release);
-    while (atomic_load_explicit(&members->meeting->of[1 - members->rank].meetings, memory_order_acquire) < here)
-      continue;
+    for (unsigned looks = 1;
+         atomic_load_explicit(&members->meeting->of[1 - members->rank].meetings, memory_order_acquire) < here;
+         ++looks) {
+      int ignored = 0; /* the other may wait for what this library has not sent yet */
+      if (looks % 4096 == 0) MPI_Iprobe(MPI_ANY_SOURCE, TAG, members->comm, &ignored, MPI_STATUS_IGNORE);
+    }
     return;
   }
   char here = 0;

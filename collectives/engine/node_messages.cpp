@@ -22,12 +22,14 @@ ReadLimits read_limits(node::Room& room, int to) {
   constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
   constexpr ReadLimits threads{8U << 10U, 8U << 10U};
   constexpr ReadLimits itself{32U << 10U, 32U << 10U};
-  constexpr ReadLimits crowded{32U << 10U, 32U << 10U};
+  constexpr ReadLimits short_or_crowded{32U << 10U, 32U << 10U};
+  constexpr std::size_t long_ring = 1U << 20U;  // a shorter one stays in a second cache
   constexpr ReadLimits processes{8U << 20U, 128U << 10U};
   if (room.buffers().is_one_process()) return threads;
-  if (to == room.index()) return itself;
   if (!room.buffers().reader().works()) return {never, never};
-  return room.buffers().is_crowded() ? crowded : processes;
+  if (to == room.index()) return itself;
+  const bool is_long = node::MessageMemory(room.memory(), room.index(), to).ring_bytes() >= long_ring;
+  return room.buffers().is_crowded() || !is_long ? short_or_crowded : processes;
 }
 
 }  // namespace

@@ -21,8 +21,9 @@ bool MessageSender::copy_to_bytes(const std::byte* data, CellFields fields) {
   if (!has_cell()) return false;
   ByteRing* const ring = ring_for(fields.bytes);
   if (ring == nullptr) return false;
+  const std::size_t slow = ring->is_fresh() && slow_write_from_ != 0 ? never : slow_write_from_;
   fields.place = ring->fill(fields.bytes);
-  write_strategy_.write(memory_.at(fields.place), data, fields.bytes, slow_write_from_);
+  write_strategy_.write(memory_.at(fields.place), data, fields.bytes, slow);
   publish(memory_.cell(sent_), fields);
   return true;
 }

@@ -45,6 +45,9 @@ class ByteRing {
     filled_ = round_up(begin + bytes, cache_line);  // the next data begin at a cache line
     return begin_ + (begin & (bytes_ - 1));
   }
+  // True until all of the ring has been filled once. The system gives it pages meanwhile, which takes longer than a
+  // copy.
+  bool is_fresh() const { return filled_ < bytes_; }
   // Notes how far the ring is filled with a cell.
   void note(std::uint64_t cell) { filled_with_[cell % filled_with_.size()] = filled_; }
 

@@ -42,12 +42,9 @@ def ratio_interval(theirs: Sequence[float], ours: Sequence[float], seed: int = 1
 
 
 def distance_classes(distances: Sequence[float]) -> list[float]:
-    """The least distance of each class; an unknown one is 0, a class of its own."""
-    found: list[float] = []
-    for each in sorted(set(distances)):
-        if not found or each > SAME_DISTANCE * found[-1]:
-            found.append(each)
-    return found
+    """The least distance of each class; an unknown one is 0, a class of its own. Between classes there are gaps."""
+    ordered = sorted(set(distances))
+    return [each for before, each in zip([None, *ordered], ordered) if before is None or each > SAME_DISTANCE * before]
 
 
 def distance_class(distance: float, classes: Sequence[float]) -> float:

@@ -50,8 +50,8 @@ class Row:
     @property
     def verdict(self) -> str:
         """Whether it is certain that the row misses what it must reach."""
-        if self.ratio is None:
-            return "not measured"
+        if self.ratio is None or (self.rounds > 1 and not self.interval):
+            return "not measured"  # or not twice by both at one distance
         if is_below(self.ratio, self.interval, self.must):
             return "copy" if self.is_near_copy else "MISSED"
         if self.must_symmetric and (self.ratio_symmetric is None or is_below(self.ratio_symmetric, self.interval_symmetric, self.must_symmetric)):
@@ -116,7 +116,8 @@ def row_of(name: str, ranks: int, rounds: list[dict], repeated: bool) -> Row:
 
     # Peers were launched at different distances, so the best one is found by its ratio.
     ratios = {subject: found for subject, times in theirs.items() if (found := beside(times, ours)[0])}
-    best = min(ratios or {subject: middle(times) for subject, times in theirs.items()}, key=lambda each: ratios.get(each, 0), default=None)
+    scores = ratios or {subject: middle(times) for subject, times in theirs.items()}
+    best = min(scores, key=scores.__getitem__, default=None)
     plainly, interval, at_distance = beside(theirs.get(best), ours)
     ratio_symmetric, interval_symmetric, _ = beside(theirs.get(best), symmetric)
     return Row(operation, int(size), ranks, len(rounds), repeated, {each: middle(times) for each, times in theirs.items()}, best,
