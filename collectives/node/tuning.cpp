@@ -84,7 +84,7 @@ std::string machine_key() {
 
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds) {
   return text(machine_key(), members, one_process ? " threads" : " processes", crowded ? " sharing cores" : "",
-              distance(nanoseconds), ", version 15");
+              distance(nanoseconds), ", version 16");
 }
 
 std::string to_text(const TuningConfidence& confidence) {
