@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  * How tools/peers measures one operation of any library, so that all are measured by the same loop: who the members
  * are and how they wait for each other, what is called, and the program that goes through a list of jobs. Plain C11
- * that needs nothing but MPI and the system; peer_bench.c puts MPI's collectives under it, peer_bench_lockstep.cpp ours. */
+ * that needs nothing but MPI and the system; peer_bench.c puts MPI's collectives under it, peer_bench_lockstep.cpp
+ * ours. */
 #ifndef LOCKSTEP_BENCH_PEER_PROTOCOL_H
 #define LOCKSTEP_BENCH_PEER_PROTOCOL_H
 

@@ -2,8 +2,8 @@
 // Chooses how a member writes data that others will read: through its caches, or past them. A line that another core
 // has read must be fetched back before a write, which takes long if the cores are far apart. A write past the caches
 // need not wait for it, but the data are then read from memory. The distance of cores can change while a program runs,
-// since the cores of a virtual machine move. So writes through the caches are timed: if they are slow the next ones go
-// past, and now and then one tries again. Each member decides for itself.
+// since the cores of a virtual machine move. So writes through the caches are timed, one of eight while they are fast:
+// if they are slow the next ones go past, and now and then one tries again. Each member decides for itself.
 #pragma once
 
 #include <algorithm>

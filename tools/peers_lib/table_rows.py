@@ -167,8 +167,8 @@ def table(rows: list[Row]) -> list[str]:
         copy = row.floor * moved(row.ranks) if moved and row.floor else None
         lines.append([row.operation, show(row.size) if row.operation != "barrier" else "-", *(number(row.peers.get(name)) for name in peers),
                       row.best or "-", number(row.ours), number(row.symmetric), number(copy), shown(row.ratio), interval_words(row.interval),
-                      distance_words(row.at_distance), shown(row.ratio_symmetric), shown(row.ratio_as_it_comes), shown(row.must), f"{row.rounds}{'*' if row.repeated else ''}",
-                      row.verdict if row.must else ""])
+                      distance_words(row.at_distance), shown(row.ratio_symmetric), shown(row.ratio_as_it_comes), shown(row.must),
+                      f"{row.rounds}{'*' if row.repeated else ''}", row.verdict if row.must else ""])
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return ["  ".join(word.ljust(width) if i == 0 else word.rjust(width) for i, (word, width) in enumerate(zip(line, widths))).rstrip()
             for line in lines]
