@@ -20,7 +20,7 @@ std::byte not_yet{};
 std::size_t kind_of(const CallContext& call) {
   std::size_t all = static_cast<std::size_t>(call.collective());
   for (const std::size_t each : {static_cast<std::size_t>(call.spec().type), static_cast<std::size_t>(call.spec().op),
-                                 static_cast<std::size_t>(std::bit_width(largest_block(call.spec())))})
+                                 static_cast<std::size_t>(std::bit_width(call.largest_block_bytes))})
     all = all * 37 + each;
   return all;
 }
@@ -53,16 +53,16 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
     const bool is_due =
         gpus->queries().is_likely_on_gpu(kind_of(call)) || (call.room->ring().last() + 1) % once_in == 0;
     const std::size_t from = gpus->queries().should_query_often() ? min_gpu_query_bytes : min_rare_gpu_query_bytes;
-    if (largest_block(call.spec()) >= (is_due ? 1 : from)) return true;
+    if (call.largest_block_bytes >= (is_due ? 1 : from)) return true;
   }
   const std::size_t from =
       could_be_on_gpus ? std::min(call.tuning.direct_from, min_gpu_query_bytes) : call.tuning.direct_from;
-  return address_queries != AddressQueries::none && largest_block(call.spec()) / times >= from;
+  return address_queries != AddressQueries::none && call.largest_block_bytes / times >= from;
 }
 
 bool may_read_processes(const CallContext& call) {
   return call.room->buffers().reader().works() && !reduces(call.collective()) && finds_places(call) &&
-         largest_block(call.spec()) >= call.tuning.process_read_from;
+         call.largest_block_bytes >= call.tuning.process_read_from;
 }
 
 void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes) {

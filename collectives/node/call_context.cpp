@@ -11,13 +11,6 @@ namespace {
 
 void leave_out(void* /*to*/, const void* /*from*/, std::size_t /*bytes*/) {}
 
-}  // namespace
-
-bool has_known_places(Collective collective) {
-  return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
-         collective != Collective::barrier;
-}
-
 std::size_t largest_block(const Spec& spec) {
   if (spec.collective == Collective::barrier) return 0;
   const bool cuts_in = cuts_input(spec.collective);
@@ -25,6 +18,13 @@ std::size_t largest_block(const Spec& spec) {
   if (!cuts_in && !cuts_out) return spec.count * spec.element_bytes;
   return std::max(cuts_in ? spec.input_blocks.largest() : 0, cuts_out ? spec.output_blocks.largest() : 0) *
          spec.element_bytes;
+}
+
+}  // namespace
+
+bool has_known_places(Collective collective) {
+  return !has_own_counts(collective) && collective != Collective::scan && collective != Collective::exscan &&
+         collective != Collective::barrier;
 }
 
 void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_call) {
@@ -36,6 +36,7 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   has_block_for_each = cuts_input(collective());
   sends = collective() != Collective::barrier && (!only_root_sends(collective()) || is_root());
   receives = collective() != Collective::barrier && (!only_root_receives(collective()) || is_root());
+  largest_block_bytes = largest_block(spec());
   // In place, the lines have already been read.
   const bool streams = !spec().in_place && plan().output_count * element() >=
                                                (reduces(collective()) ? tuning.stream_from : tuning.stream_moved_from);

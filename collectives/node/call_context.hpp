@@ -22,8 +22,6 @@ constexpr bool only_root_receives(Collective collective) {
 // True if members can find their block in another's buffer, so that no slot is needed. False where each member has
 // counts of its own.
 bool has_known_places(Collective collective);
-// Returns the size in bytes of the largest block that members send each other, as far as this one knows.
-std::size_t largest_block(const Spec& spec);
 
 // Is the size in bytes of a block, which stays in the first cache while it is written to several places.
 inline constexpr std::size_t block_bytes = 8192;
@@ -54,6 +52,7 @@ struct CallContext {
   bool has_block_for_each = false;  // the input has a block for every member
   bool sends = false;               // this member has data for others
   bool receives = false;
+  std::size_t largest_block_bytes = 0;  // of those that members send each other, as far as this one knows
   // Copies to the output: copy_bytes(), or stream_bytes() past the caches.
   void (*copy_to_output)(void*, const void*, std::size_t) = nullptr;
   Combiner* combiner = nullptr;

@@ -22,12 +22,12 @@ void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
   // Nobody reads the last member of a scan; its own part of a reduction comes from its slot only if it was on a GPU.
   is_unread_ = (collective == Collective::scan || collective == Collective::exscan) &&
                call.me() + 1 == call.members() && download() == nullptr;
-  choose_storage(largest_block(call.spec()));
+  choose_storage(call.largest_block_bytes);
   set_steps(parts());
   set_needs(is_hidden_ && !only_root_sends(collective) ? InputNeed::all : need());
   copy_own_block();
   if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
-    upload()->reserve_results(round_up(std::min(part_bytes(), largest_block(call.spec())), cache_line));
+    upload()->reserve_results(round_up(std::min(part_bytes(), call.largest_block_bytes), cache_line));
 }
 
 // Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.

@@ -41,7 +41,7 @@ bool PairwiseForm::fits(const CallContext& call) {
     case Collective::scatter:
     case Collective::all_to_all:
       return call.room->buffers().is_crowded() && call.room->buffers().reader().works() &&
-             largest_block(call.spec()) >= crowded_read_from;
+             call.largest_block_bytes >= crowded_read_from;
     default:
       return false;
   }

@@ -15,8 +15,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 given = cases.arguments(__doc__, "program")
-LIMITS = {"blocking": 1230, "prepared": 1060, "asynchronous": 1900}
-FEW, MANY = 200, 1200
+LIMITS = {"blocking": 1230, "prepared": 1030, "asynchronous": 1900}
+# Now and then a call does what others do not, for some thousands of instructions in all; among many calls that is little.
+FEW, MANY = 200, 4200
 
 
 def instructions(kind, calls):
