@@ -38,8 +38,7 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   receives = collective() != Collective::barrier && (!only_root_receives(collective()) || is_root());
   largest_block_bytes = largest_block(spec());
   // In place, the lines have already been read.
-  const bool streams = !spec().in_place && plan().output_count * element() >=
-                                               (reduces(collective()) ? tuning.stream_from : tuning.stream_moved_from);
+  const bool streams = !spec().in_place && plan().output_count * element() >= tuning.stream_from;
   copy_to_output = room->write_strategy().is_off() ? leave_out : streams ? stream_bytes : copy_bytes;
 }
 

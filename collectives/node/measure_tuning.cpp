@@ -215,8 +215,8 @@ class TuningSearch {
         probe_(room, crowded, waiting),
         best_(guessed_tuning(room.size())),
         found_(best_) {
-    best_.direct_from = best_.stream_from = best_.stream_moved_from = best_.process_read_from = best_.two_phase_from =
-        best_.slow_write_from = best_.spread_from = never;
+    best_.direct_from = best_.stream_from = best_.process_read_from = best_.two_phase_from = best_.slow_write_from =
+        best_.spread_from = never;
   }
 
   // Finds all thresholds, and returns them with the load meanwhile.
@@ -251,13 +251,9 @@ class TuningSearch {
     if (!crowded_) find_slow();
     find_flow();
     if (!crowded_) find_switches();
-    constexpr std::array<std::size_t, 3> large = {1U << 20U, 2U << 20U, largest};
-    // If it does not pay yet, it may beyond the caches: a result that fills the last one is evicted anyway.
-    const std::size_t beyond = std::max(4 * largest, guessed_tuning(room_.size()).stream_from);
-    find(&Tuning::stream_from, large, beyond);
-    // Received data are read next, and so are better in a cache. Single calls do not show that: by them 2 or 4 MiB
-    // seemed faster past the caches, where repeated calls take two to three times as long (2026-11-30).
-    keep(&Tuning::stream_moved_from, beyond);
+    // An output is read next, and so is better in a cache while it fits there. Single calls do not show that: by them
+    // 2 or 4 MiB seemed faster past the caches, where repeated calls take two to three times as long (2026-11-30).
+    keep(&Tuning::stream_from, guessed_tuning(room_.size()).stream_from);
     if (room_.buffers().reader().works()) find_process_reading();
     constexpr std::array<std::size_t, 4> small = {256, 1U << 10U, 4U << 10U, 16U << 10U};
     if (room_.buffers().queries() != AddressQueries::none)

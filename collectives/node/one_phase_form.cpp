@@ -25,7 +25,7 @@ void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
   choose_storage(call.largest_block_bytes);
   set_steps(parts());
   set_needs(is_hidden_ && !only_root_sends(collective) ? InputNeed::all : need());
-  copy_own_block();
+  copy_own_block_on_gpu();
   if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
     upload()->reserve_results(round_up(std::min(part_bytes(), call.largest_block_bytes), cache_line));
 }
@@ -85,10 +85,7 @@ void OnePhaseForm::keep_input(SlotCopies* copies) {
   all.input = kept_input_.data();
 }
 
-void OnePhaseForm::repeat() {
-  begin_steps(call(), call().room->ring().last() + 1, 0);
-  copy_own_block();
-}
+void OnePhaseForm::repeat() { begin_steps(call(), call().room->ring().last() + 1, 0); }
 
 bool OnePhaseForm::fill() {
   if (!call().sends || is_unread_) return true;
@@ -124,6 +121,7 @@ void OnePhaseForm::copy_down(std::size_t step, SlotDownload& download) {
 void OnePhaseForm::after_publishing() {
   if (is_combined_by_last_ && call().room->results().arrives_last(first())) combine_for_all();
   begin_next_download();
+  copy_own_part(step());
   if (step() >= 1) read_part(step() - 1);
   mark_uploads();
 }
@@ -199,17 +197,24 @@ void OnePhaseForm::learn_steps() {
   set_needs(need());
 }
 
-void OnePhaseForm::copy_own_block() {
-  if (reduces(call().collective())) return;
+void OnePhaseForm::copy_own_block_on_gpu() {
+  if (!call().devices.has_any() || reduces(call().collective())) return;
   const OwnBlock own = call().own_block();
   if (own.bytes == 0) return;
   if (download() != nullptr && upload() != nullptr)
     upload()->write(static_cast<std::size_t>(own.to - call().output), own.from, own.bytes);
-  else if (call().devices.has_any())
+  else
     gpu::backend()->copy(std::max(call().devices.input, call().devices.output), {own.to, 0},
                          {const_cast<std::byte*>(own.from), 0}, own.bytes, 1);
-  else
-    call().write_output(own.to, own.from, own.bytes);
+}
+
+// The others wait for what this member publishes, so its own block follows behind that. Its parts are in a cache then
+// if they were just published.
+void OnePhaseForm::copy_own_part(std::size_t part) {
+  if (call().devices.has_any() || reduces(call().collective())) return;
+  const OwnBlock own = call().own_block();
+  const ByteRange range = of_part({0, own.bytes}, part);
+  if (range.bytes > 0) call().write_output(own.to + range.offset, own.from + range.offset, range.bytes);
 }
 
 void OnePhaseForm::read_part(std::size_t part) {

@@ -34,7 +34,8 @@ class OnePhaseForm final : public SlotForm {
   void publish_counts();
   void learn_steps();
   void keep_input(SlotCopies* copies);
-  void copy_own_block();
+  void copy_own_block_on_gpu();
+  void copy_own_part(std::size_t part);
   void combine_for_all();
   const std::byte* combined() const;
   void read_part(std::size_t part);

@@ -25,7 +25,6 @@ constexpr std::array known_fields = {TuningField{"two_phase_from", &Tuning::two_
                                      TuningField{"direct_from", &Tuning::direct_from},
                                      TuningField{"process_read_from", &Tuning::process_read_from},
                                      TuningField{"each_combines_from", &Tuning::each_combines_from, 1},
-                                     TuningField{"stream_moved_from", &Tuning::stream_moved_from},
                                      TuningField{"step", &Tuning::step}};
 
 std::string read_processor() {
@@ -63,13 +62,13 @@ Tuning guessed_tuning(int members) {
   const std::size_t cache = last_cache_size();
   const auto n = static_cast<std::size_t>(std::max(1, members));
   constexpr std::size_t least = 1024;
+  constexpr std::size_t least_streamed = 16U << 20U;
   return {.two_phase_from = std::max(least, cache / 512 / n),
           .segment = std::max(16 * least, cache / 512),
           .step = std::max(16 * least, cache / 512),
           .flow_from = never,
           .spread_from = never,
-          .stream_from = std::max(least, cache / 2),
-          .stream_moved_from = std::max(least, cache / 2),
+          .stream_from = std::max(least_streamed, cache / 2),
           .slow_write_from = never,
           .direct_from = std::max(least, cache / 8192),
           .process_read_from = never,
@@ -84,7 +83,7 @@ std::string machine_key() {
 
 std::string tuning_key(int members, bool one_process, bool crowded, double nanoseconds) {
   return text(machine_key(), members, one_process ? " threads" : " processes", crowded ? " sharing cores" : "",
-              distance(nanoseconds), ", version 16");
+              distance(nanoseconds), ", version 17");
 }
 
 std::string to_text(const TuningConfidence& confidence) {

@@ -25,13 +25,12 @@ inline constexpr std::size_t never = std::size_t{1} << 40U;
 // Holds the thresholds. A name that ends in `_from` is the smallest size at which the other way is taken. docs/node.md
 // tells how each one is measured.
 struct Tuning {
-  std::size_t two_phase_from = 0;     // bytes of an all_reduce or reduce, which is then done by TwoPhaseForm
-  std::size_t segment = 0;            // bytes of a segment in TwoPhaseForm
-  std::size_t step = 0;               // bytes of a step in OnePhaseForm
-  std::size_t flow_from = 0;          // bytes: the smallest part of a broadcast or scatter that gets a step of its own
-  std::size_t spread_from = 0;        // bytes of a step, which then rotates within the slot
-  std::size_t stream_from = 0;        // bytes of a reduced output, which is then written past the caches
-  std::size_t stream_moved_from = 0;  // bytes of an output that is only moved, which is then written past the caches
+  std::size_t two_phase_from = 0;  // bytes of an all_reduce or reduce, which is then done by TwoPhaseForm
+  std::size_t segment = 0;         // bytes of a segment in TwoPhaseForm
+  std::size_t step = 0;            // bytes of a step in OnePhaseForm
+  std::size_t flow_from = 0;       // bytes: the smallest part of a broadcast or scatter that gets a step of its own
+  std::size_t spread_from = 0;     // bytes of a step, which then rotates within the slot
+  std::size_t stream_from = 0;     // bytes of an output, which is then written past the caches
   std::size_t slow_write_from =
       0;                        // picoseconds per byte of a write that another member will read; see write_strategy.hpp
   std::size_t direct_from = 0;  // bytes of a call; smaller ones go through slots even if buffers can be reached

@@ -76,7 +76,7 @@ Neighbours neighbours_of(const Tuning& tuning, const Spec& spec, int members, st
   if (spec.collective == Collective::broadcast || spec.collective == Collective::scatter)
     list.flip(&Tuning::flow_from, bytes / 4);  // into at most four parts
   else
-    list.flip(&Tuning::stream_moved_from, in_all);
+    list.flip(&Tuning::stream_from, in_all);
   return list.take();
 }
 

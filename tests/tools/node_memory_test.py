@@ -20,7 +20,7 @@ ON_ONE_CORE = ["taskset", "-c", str(min(os.sched_getaffinity(0))), *RUN, "--bind
 
 
 FIELDS = {"two_phase_from": 16384, "segment": 65536, "flow_from": 1 << 40, "spread_from": 1 << 40, "stream_from": 1 << 24, "slow_write_from": 1 << 40,
-          "direct_from": 4096, "process_read_from": 1 << 40, "each_combines_from": 1, "stream_moved_from": 1 << 24, "step": 65536}
+          "direct_from": 4096, "process_read_from": 1 << 40, "each_combines_from": 1, "step": 65536}
 
 
 def forced(text, **values):

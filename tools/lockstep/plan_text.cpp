@@ -159,9 +159,7 @@ std::string measured_text(const std::optional<node::Tuning>& measured, const nod
   bytes("step", measured->step, "size of a step in which blocks move");
   bytes("flow_from", measured->flow_from, "at this size of a part, a broadcast or scatter is cut into parts");
   bytes("spread_from", measured->spread_from, "at this size, steps rotate through four places");
-  bytes("stream_from", measured->stream_from, "at this size, a reduced output is written past the caches");
-  bytes("stream_moved_from", measured->stream_moved_from,
-        "at this size, an output that is only moved is written past the caches");
+  bytes("stream_from", measured->stream_from, "at this size, an output is written past the caches");
   line("slow_write_from",
        measured->slow_write_from >= node::never ? "never"
        : measured->slow_write_from == 0         ? "always"

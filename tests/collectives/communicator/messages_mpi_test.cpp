@@ -89,6 +89,28 @@ TEST(CommunicatorMpi, CallsNeverMeetAMessage) {
   EXPECT_EQ(got, right);
 }
 
+// The root's data are in place every other time, so it begins calls anew that the others repeat. Large blocks go in
+// another way than small ones, and after an allocation calls first ask if buffers can be reached.
+TEST(CommunicatorMpi, MembersThatBeginACallAnewMeetThoseThatRepeatIt) {
+  Communicator all = all_ranks();
+  const SymmetricBuffer<int> reachable = all.allocate<int>(16);
+  for (const std::size_t count : {std::size_t{1000}, std::size_t{64} << 10U}) {
+    std::vector<int> mine(count, all.rank());
+    std::vector<int> right;
+    for (int rank = 0; rank < all.size(); ++rank) right.insert(right.end(), count, rank);
+    for (int turn = 0; turn < 6; ++turn) {
+      std::vector<int> got(all.rank() == 0 ? right.size() : 0, -1);
+      const bool in_place = all.rank() == 0 && turn % 2 == 1;
+      if (in_place) std::ranges::copy(mine, got.begin());
+      all.gather(in_place ? std::span<const int>(got).first(count) : std::span<const int>(mine), std::span(got), 0);
+      ASSERT_TRUE(all.rank() != 0 || got == right) << count << " numbers, turn " << turn;
+      std::vector<int> back(count, -1);
+      all.scatter(std::span<const int>(got), in_place ? std::span(got).first(count) : std::span(back), 0);
+      ASSERT_TRUE(in_place || back == mine) << count << " numbers, turn " << turn;
+    }
+  }
+}
+
 TEST(CommunicatorMpi, AGridDoesNotMeetMessages) {
   Communicator all = all_ranks();
   if (all.size() != 2) return;
