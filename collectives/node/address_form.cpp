@@ -40,8 +40,9 @@ bool reaches_gpus(Room& room) {
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
-  if (!finds_places(call)) return false;
   Gpus* const gpus = call.room->gpus().shared();
+  if (address_queries == AddressQueries::none && gpus == nullptr && gpu::backend() == nullptr) return false;
+  if (!finds_places(call)) return false;
   const bool could_be_on_gpus = reaches_gpus(*call.room);
   // A call in a stream always asks, since without GPUs it would wait on the host for earlier work: see
   // NodeCollective::begin_direct().

@@ -67,13 +67,10 @@ class NodeCollective {
     is_done_ = false;
     if (is_streamed) {
       begin_stream();
-    } else if (is_one_phase) {
-      one_phase_.repeat();
+      advance(poll_limits);
     } else {
-      is_done_ = small_all_reduce_.repeat(poll_limits);
-      return;
+      is_done_ = is_one_phase ? one_phase_.repeat(poll_limits) : small_all_reduce_.repeat(poll_limits);
     }
-    advance(poll_limits);
   }
   // Advances the call until it is done or waits longer than these looks. Returns true if anything moved. Throws Error
   // mismatch if two members' counts differ, peer_failed if a process that it reads from is gone, and device if a GPU

@@ -3,6 +3,7 @@
 #include "collectives/node/one_phase_form.hpp"
 
 #include <algorithm>
+#include <cstring>
 
 #include "collectives/node/small_all_reduce_form.hpp"
 #include "topology/base/error.hpp"
@@ -28,6 +29,7 @@ void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
   copy_own_block_on_gpu();
   if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
     upload()->reserve_results(round_up(std::min(part_bytes(), call.largest_block_bytes), cache_line));
+  list_moves();
 }
 
 // Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.
@@ -85,7 +87,62 @@ void OnePhaseForm::keep_input(SlotCopies* copies) {
   all.input = kept_input_.data();
 }
 
-void OnePhaseForm::repeat() { begin_steps(call(), call().room->ring().last() + 1, 0); }
+void OnePhaseForm::list_moves() {
+  const CallContext& all = call();
+  sent_.clear();
+  received_.clear();
+  own_ = {};
+  has_listed_moves_ = is_repeatable() && parts() == 1 && all.collective() != Collective::all_reduce &&
+                      !all.devices.has_any() && all.call->pieces == nullptr && !all.room->write_strategy().is_off();
+  if (!has_listed_moves_) return;
+  if (!is_unread_) {
+    each_range(0, false, [&](std::size_t at, std::size_t offset, std::size_t bytes) {
+      sent_.push_back({all.me(), at, offset, bytes});
+    });
+  }
+  if (reduces(all.collective())) return;
+  const std::size_t at = all.has_block_for_each ? static_cast<std::size_t>(all.me()) * region_ : 0;
+  each_received(0, [&](int member, const ByteRange& to) { received_.push_back({member, at, to.offset, to.bytes}); });
+  const OwnBlock own = all.own_block();
+  own_ = {all.me(), 0, 0, own.bytes};
+  if (own.bytes == 0) return;
+  own_.at = static_cast<std::size_t>(own.from - all.input);
+  own_.offset = static_cast<std::size_t>(own.to - all.output);
+}
+
+bool OnePhaseForm::repeat(PollLimits& poll_limits) {
+  begin_steps(call(), call().room->ring().last() + 1, 0);
+  if (has_listed_moves_) return repeat_moves(poll_limits);
+  advance(poll_limits);
+  return is_done();
+}
+
+// Does what the phases do. Programs repeat small calls most often, so this has no virtual call and computes no range.
+bool OnePhaseForm::repeat_moves(PollLimits& poll_limits) {
+  CallContext& all = call();
+  if (!all.room->ring().is_free(storage())) return false;
+  const auto copy = [&](std::byte* to, const std::byte* from, std::size_t bytes) {
+    all.room->add_copied_bytes(bytes);
+    if (bytes < WriteStrategy::timed_from)
+      std::memcpy(to, from, bytes);
+    else
+      all.copy_to_output(to, from, bytes);
+  };
+  std::byte* const mine = my_next();
+  for (const Move& move : sent_) {
+    if (move.bytes < WriteStrategy::timed_from)
+      copy(mine + move.at, all.input + move.offset, move.bytes);
+    else
+      input().publish(mine + move.at, move.offset, move.bytes);
+  }
+  publish();
+  if (own_.bytes > 0) copy(all.output + own_.offset, all.input + own_.at, own_.bytes);
+  if (!has_all_steps(poll_limits)) return false;
+  if (reduces(all.collective())) read_part(0);
+  for (const Move& move : received_) copy(all.output + move.offset, data(move.member, first()) + move.at, move.bytes);
+  set_phase(FormPhase::done);
+  return true;
+}
 
 bool OnePhaseForm::fill() {
   if (!call().sends || is_unread_) return true;
@@ -98,6 +155,17 @@ bool OnePhaseForm::fill() {
   each_range(step(), false,
              [&](std::size_t at, std::size_t offset, std::size_t bytes) { input().publish(to + at, offset, bytes); });
   return true;
+}
+
+template <class Use>
+void OnePhaseForm::each_received(std::size_t part, const Use& use) const {
+  const CallContext& all = call();
+  for (int i = 1; all.receives && i < all.members(); ++i) {
+    const int member = (all.me() + i) % all.members();
+    if (only_root_sends(all.collective()) && member != all.spec().root) continue;
+    const ByteRange to = of_part(all.output_from(member), part);
+    if (to.bytes > 0) use(member, to);
+  }
 }
 
 // My own block of a reduction on a GPU is combined from the slot (`has_mine`).
@@ -222,12 +290,8 @@ void OnePhaseForm::read_part(std::size_t part) {
   if (!all.receives) return;
   if (is_combined_by_last_) return output().write(0, combined(), all.common().bytes);
   if (reduces(all.collective())) return combine_part(part);
-  for (int i = 1; i < all.members(); ++i) {
-    const int member = (all.me() + i) % all.members();
-    if (only_root_sends(all.collective()) && member != all.spec().root) continue;
-    const ByteRange to = of_part(all.output_from(member), part);
-    if (to.bytes > 0) output().write(to.offset, published_by(member, part), to.bytes);
-  }
+  each_received(
+      part, [&](int member, const ByteRange& to) { output().write(to.offset, published_by(member, part), to.bytes); });
 }
 
 void OnePhaseForm::combine_part(std::size_t part) {

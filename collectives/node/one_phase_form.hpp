@@ -16,8 +16,9 @@ class OnePhaseForm final : public SlotForm {
   void begin(CallContext& call, SlotCopies* copies);
   // True if repeat() may run the same call again.
   bool is_repeatable() const { return !is_hidden_ && download() == nullptr && upload() == nullptr; }
-  // Begins the call once more with the context's new values.
-  void repeat();
+  // Begins the call once more with the context's new values, and advances it at once by at most these looks. Returns
+  // true if it is done.
+  bool repeat(PollLimits& poll_limits);
   IndexSet missing() const override;
 
  private:
@@ -30,10 +31,15 @@ class OnePhaseForm final : public SlotForm {
   // Calls use(offset in the slot, offset in the input, bytes) for each range that a step publishes.
   template <class Use>
   void each_range(std::size_t step, bool has_mine, const Use& use) const;
+  // Calls use(member, range of the output) for each range that a part brings from another member.
+  template <class Use>
+  void each_received(std::size_t part, const Use& use) const;
   InputNeed need() const;
   void publish_counts();
   void learn_steps();
   void keep_input(SlotCopies* copies);
+  void list_moves();
+  bool repeat_moves(PollLimits& poll_limits);
   void copy_own_block_on_gpu();
   void copy_own_part(std::size_t part);
   void combine_for_all();
@@ -50,6 +56,17 @@ class OnePhaseForm final : public SlotForm {
   bool is_hidden_ = false;  // members do not know each other's counts
   bool is_unread_ = false;  // no other member reads this one's data
   bool is_combined_by_last_ = false;
+  // Holds a piece of data: in what its sender publishes, and in the caller's buffer.
+  struct Move {
+    int member;
+    std::size_t at;
+    std::size_t offset;
+    std::size_t bytes;
+  };
+  bool has_listed_moves_ = false;  // one step on the host; its moves are listed, since repetitions have the same
+  std::vector<Move> sent_;
+  std::vector<Move> received_;
+  Move own_ = {};                      // from `at` in the input
   std::vector<std::byte> kept_input_;  // the input, if the output would overwrite it too early
 };
 

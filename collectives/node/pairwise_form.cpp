@@ -42,7 +42,7 @@ bool PairwiseForm::fits(const CallContext& call) {
     case Collective::all_to_all_v:
       return true;
     case Collective::exscan:
-      return call.members() == 2;
+      return call.members() == 2 && call.largest_block_bytes > page_bytes;
     case Collective::gather:
       return !call.room->buffers().is_crowded() && call.largest_block_bytes >= gather_from;
     case Collective::scatter:

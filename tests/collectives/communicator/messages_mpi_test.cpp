@@ -89,6 +89,47 @@ TEST(CommunicatorMpi, CallsNeverMeetAMessage) {
   EXPECT_EQ(got, right);
 }
 
+TEST(CommunicatorMpi, RepeatedCallsMoveNewData) {
+  Communicator all = all_ranks();
+  const int me = all.rank();
+  const int last = all.size() - 1;
+  const auto n = static_cast<std::size_t>(all.size());
+  for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{3000}}) {
+    for (int turn = 0; turn < 4; ++turn) {
+      const auto block = [&](int from, int to) {
+        std::vector<int> numbers(count);
+        std::iota(numbers.begin(), numbers.end(), turn * 100000 + from * 10000 + to * 1000);
+        return numbers;
+      };
+      const auto blocks = [&](const auto& of_member) {
+        std::vector<int> numbers;
+        for (int i = 0; i < all.size(); ++i) std::ranges::copy(of_member(i), std::back_inserter(numbers));
+        return numbers;
+      };
+      const std::vector<int> for_each = blocks([&](int to) { return block(me, to); });
+      const std::vector<int> of_each = blocks([&](int from) { return block(from, 0); });
+      std::vector<int> got(n * count);
+      std::vector<int> part(count);
+      all.all_to_all(std::span<const int>(for_each), std::span(got));
+      ASSERT_EQ(got, blocks([&](int from) { return block(from, me); })) << count << " numbers, turn " << turn;
+      all.all_gather(std::span<const int>(for_each).first(count), std::span(got));
+      ASSERT_EQ(got, of_each) << count << " numbers, turn " << turn;
+      got.assign(got.size(), 0);
+      all.gather(std::span<const int>(for_each).first(count), std::span(got), last);
+      ASSERT_EQ(got, me == last ? of_each : std::vector<int>(got.size())) << count << " numbers, turn " << turn;
+      all.scatter(std::span<const int>(for_each), std::span(part), last);
+      ASSERT_EQ(part, block(last, me)) << count << " numbers, turn " << turn;
+      part = block(me, 0);
+      all.broadcast(std::span(part), last);
+      ASSERT_EQ(part, block(last, 0)) << count << " numbers, turn " << turn;
+      all.reduce_scatter(std::span<const int>(for_each), std::span(part), max);
+      ASSERT_EQ(part, block(last, me)) << count << " numbers, turn " << turn;
+      all.exscan(std::span<const int>(block(me, 0)), std::span(part), max);
+      ASSERT_TRUE(me == 0 || part == block(me - 1, 0)) << count << " numbers, turn " << turn;
+    }
+  }
+}
+
 // The root's data are in place every other time, so it begins calls anew that the others repeat. Large blocks go in
 // another way than small ones, and after an allocation calls first ask if buffers can be reached.
 TEST(CommunicatorMpi, MembersThatBeginACallAnewMeetThoseThatRepeatIt) {
