@@ -63,7 +63,14 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
 
 bool may_read_processes(const CallContext& call) {
   return call.room->buffers().reader().works() && !reduces(call.collective()) && finds_places(call) &&
-         call.largest_block_bytes >= call.tuning.process_read_from;
+         call.largest_block_bytes >= call.tuning.process_read_from &&
+         suits_process_reading(call, call.largest_block_bytes);
+}
+
+bool suits_process_reading(const CallContext& call, std::size_t bytes) {
+  if (call.room->buffers().is_crowded()) return true;
+  return !only_root_sends(call.collective()) && !only_root_receives(call.collective()) &&
+         bytes * static_cast<std::size_t>(call.members()) < call.tuning.stream_from;
 }
 
 void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes) {

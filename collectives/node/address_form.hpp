@@ -22,6 +22,11 @@ bool reaches_gpus(Room& room);
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries);
 // True if members may read the input in each other's processes: data are only moved, in blocks that are large enough.
 bool may_read_processes(const CallContext& call);
+// True unless slots are faster for such blocks however large they are. Members with cores of their own fill and empty
+// slots at once, which helps most if data come from one member or go to one; and data that fill the caches go past
+// them on the way out of a slot, but not in the system's copy. Measured with 2 members on distant cores: broadcast of
+// 32 MiB 2.8 ms instead of 8.2, all_gather 4.1 instead of 7.7, gather of 2 MiB 95 us instead of 128 (2026-11-30).
+bool suits_process_reading(const CallContext& call, std::size_t bytes);
 
 // Runs this step, and fills in the peers' buffers.
 class AddressForm final : public InNodeForm {

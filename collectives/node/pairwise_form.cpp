@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "collectives/node/address_form.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/text.hpp"
 
@@ -213,7 +214,7 @@ std::uintptr_t PairwiseForm::address_of(const std::byte* block, std::size_t byte
     return bytes >= all.tuning.direct_from ? reinterpret_cast<std::uintptr_t>(block) : std::uintptr_t{0};
   const std::size_t from =
       buffers.is_crowded() ? std::min(crowded_read_from, all.tuning.process_read_from) : all.tuning.process_read_from;
-  if (!buffers.reader().works() || bytes < from ||
+  if (!buffers.reader().works() || bytes < from || !suits_process_reading(all, bytes) ||
       !buffers.can_be_read(all.input, all.plan().input_count * all.element()))
     return 0;
   return reinterpret_cast<std::uintptr_t>(block);

@@ -48,6 +48,7 @@ TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
                                  .step = 256,
                                  .flow_from = 1U << 20U,
                                  .spread_from = 1000,
+                                 .stream_from = 1U << 15U,
                                  .slow_write_from = 0,
                                  .direct_from = 1024,
                                  .process_read_from = 1024,
@@ -63,6 +64,7 @@ TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
                                  .segment = 1000,
                                  .step = 1000,
                                  .flow_from = 300,
+                                 .stream_from = 1U << 30U,
                                  .slow_write_from = node::never,
                                  .direct_from = 64,
                                  .process_read_from = 4096},
@@ -76,6 +78,7 @@ TEST_P(NodeCollectiveTest, IsRightInAnyInterleaving) {
                                  .process_read_from = 1U << 30U,
                                  .each_combines_from = 1U << 30U}};
   for (int round = 0; round < 4; ++round) {
+    for (auto& room : all) room->buffers().set_crowded(round % 2 == 1);
     for (const Collective collective : every) {
       for (const std::size_t count : {0UL, 1UL, 3UL, 28UL, 29UL, 200UL, 1025UL, 5000UL, 60000UL}) {
         // Nearly a slot, in which there is no room for a result as well.
