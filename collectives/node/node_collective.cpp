@@ -28,8 +28,8 @@ void NodeCollective::reserve(const Call& call) {
   const auto n = static_cast<std::size_t>(call.plan->size);
   sources_.reserve(n);
   peers_.reserve(n);
-  if (has_own_counts(call.plan->spec.collective) || call.plan->spec.collective == Collective::exscan)
-    pairwise_.reserve(n);
+  one_phase_.reserve(n);
+  pairwise_.reserve(n);
   if (gpu::backend() != nullptr) gpu_forms().order.reserve(n);
   if (reduces(call.plan->spec.collective)) combiner_.reserve(call);
 }
@@ -58,8 +58,8 @@ void NodeCollective::begin_by_host() {
 
 bool NodeCollective::begin_stream() {
   if (PairwiseForm::fits(call_)) {
-    // Equal blocks are read in other processes too. Such a call begins anew when it is repeated, since its members may
-    // ask for addresses then.
+    // A call of equal blocks begins anew when it is repeated, as one that reads in other processes does, since its
+    // members may ask for addresses then.
     reads_processes_ = reads_processes_ || has_known_places(call_.collective());
     pairwise_.begin(call_);
     form_ = &pairwise_;

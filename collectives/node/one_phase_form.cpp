@@ -29,7 +29,7 @@ void OnePhaseForm::begin(CallContext& call, SlotCopies* copies) {
   copy_own_block_on_gpu();
   if (upload() != nullptr && call.receives && reduces(collective) && !is_combined_by_last_)
     upload()->reserve_results(round_up(std::min(part_bytes(), call.largest_block_bytes), cache_line));
-  list_moves();
+  are_moves_listed_ = false;
 }
 
 // Chooses the storage of a step, and divides the data. `most`: bytes of the largest block.
@@ -50,8 +50,9 @@ void OnePhaseForm::choose_storage(std::size_t most) {
   }
   const std::size_t padded = round_up(most, cache_line);
   // A member that sends to one member, or from one, may be ahead of it; the ring of pages is longer.
-  if (!is_hidden_ && storage == StepStorage::slot && n * padded <= page_bytes &&
-      (only_root_sends(collective) || only_root_receives(collective))) {
+  const bool has_one_side = only_root_sends(collective) || only_root_receives(collective) ||
+                            (collective == Collective::exscan && all.members() == 2);
+  if (!is_hidden_ && storage == StepStorage::slot && n * padded <= page_bytes && has_one_side) {
     storage = StepStorage::page;
     region_ = padded;
   }
@@ -92,9 +93,10 @@ void OnePhaseForm::list_moves() {
   sent_.clear();
   received_.clear();
   own_ = {};
-  has_listed_moves_ = is_repeatable() && parts() == 1 && all.collective() != Collective::all_reduce &&
+  are_moves_listed_ = true;
+  repeats_by_moves_ = is_repeatable() && parts() == 1 && all.collective() != Collective::all_reduce &&
                       !all.devices.has_any() && all.call->pieces == nullptr && !all.room->write_strategy().is_off();
-  if (!has_listed_moves_) return;
+  if (!repeats_by_moves_) return;
   if (!is_unread_) {
     each_range(0, false, [&](std::size_t at, std::size_t offset, std::size_t bytes) {
       sent_.push_back({all.me(), at, offset, bytes});
@@ -112,12 +114,14 @@ void OnePhaseForm::list_moves() {
 
 bool OnePhaseForm::repeat(PollLimits& poll_limits) {
   begin_steps(call(), call().room->ring().last() + 1, 0);
-  if (has_listed_moves_) return repeat_moves(poll_limits);
+  if (!are_moves_listed_) list_moves();
+  if (repeats_by_moves_) return repeat_moves(poll_limits);
   advance(poll_limits);
   return is_done();
 }
 
-// Does what the phases do. Programs repeat small calls most often, so this has no virtual call and computes no range.
+// Does what the phases do. Programs repeat small calls most often, so this computes no range, and a small call that
+// only moves data has no virtual call.
 bool OnePhaseForm::repeat_moves(PollLimits& poll_limits) {
   CallContext& all = call();
   if (!all.room->ring().is_free(storage())) return false;

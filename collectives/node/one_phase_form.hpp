@@ -14,6 +14,11 @@ namespace lockstep::node {
 class OnePhaseForm final : public SlotForm {
  public:
   void begin(CallContext& call, SlotCopies* copies);
+  // Allocates the memory that repeat() would need.
+  void reserve(std::size_t members) {
+    sent_.reserve(members);
+    received_.reserve(members);
+  }
   // True if repeat() may run the same call again.
   bool is_repeatable() const { return !is_hidden_ && download() == nullptr && upload() == nullptr; }
   // Begins the call once more with the context's new values, and advances it at once by at most these looks. Returns
@@ -56,14 +61,15 @@ class OnePhaseForm final : public SlotForm {
   bool is_hidden_ = false;  // members do not know each other's counts
   bool is_unread_ = false;  // no other member reads this one's data
   bool is_combined_by_last_ = false;
-  // Holds a piece of data: in what its sender publishes, and in the caller's buffer.
+  // Holds a piece of data: in what `member` publishes, and in the caller's buffer.
   struct Move {
     int member;
     std::size_t at;
     std::size_t offset;
     std::size_t bytes;
   };
-  bool has_listed_moves_ = false;  // one step on the host; its moves are listed, since repetitions have the same
+  bool are_moves_listed_ = false;  // for the call that is repeated
+  bool repeats_by_moves_ = false;  // it takes one step on the host, and its repetitions copy by the lists
   std::vector<Move> sent_;
   std::vector<Move> received_;
   Move own_ = {};                      // from `at` in the input

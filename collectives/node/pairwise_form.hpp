@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements the form of calls in which members know only their own counts: gather_v, scatter_v and all_to_all_v. It
-// also serves an exscan of two members, in which the first one's input moves to the other. The call takes one step of
-// the room, however large its blocks are. A member publishes a table with the sizes of its blocks, and each other
-// member checks and takes its own block. The member that sends chooses one of three ways for each block:
+// also serves an exscan of two members, in which the first one's input moves to the other, and large equal blocks: see
+// fits(). The call takes one step of the room, however large its blocks are. A member publishes a table with the sizes
+// of its blocks, and each other member checks and takes its own block. The member that sends chooses one of three ways
+// for each block:
 //
 //   inline    The block lies behind the table, in the line or page.
 //   stream    The block goes through a ring of chunks in the slot. Two counters of the pair tell how far both are.

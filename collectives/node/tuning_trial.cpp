@@ -72,7 +72,8 @@ Neighbours neighbours_of(const Tuning& tuning, const Spec& spec, int members, st
   }
   if (reduces(spec.collective)) return list.take();
   list.resize(&Tuning::step, bytes, least_segment, slot_bytes);
-  list.flip(&Tuning::process_read_from, bytes);
+  // See suits_process_reading(): elsewhere the flip may change nothing.
+  if (!is_rooted(spec.collective) && in_all < tuning.stream_from) list.flip(&Tuning::process_read_from, bytes);
   if (spec.collective == Collective::broadcast || spec.collective == Collective::scatter)
     list.flip(&Tuning::flow_from, bytes / 4);  // into at most four parts
   else
