@@ -69,8 +69,7 @@ bool may_read_processes(const CallContext& call) {
 
 bool suits_process_reading(const CallContext& call, std::size_t bytes) {
   if (call.room->buffers().is_crowded()) return true;
-  return !only_root_sends(call.collective()) && !only_root_receives(call.collective()) &&
-         bytes * static_cast<std::size_t>(call.members()) < call.tuning.stream_from;
+  return !is_rooted(call.collective()) && bytes * static_cast<std::size_t>(call.members()) < call.tuning.stream_from;
 }
 
 void AddressForm::begin(CallContext& call, PeerBuffers& peers, StreamOrder* order, bool reads_processes) {

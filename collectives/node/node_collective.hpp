@@ -5,8 +5,8 @@
 //
 //   `SmallAllReduceForm`  An all_reduce in lines, which takes one step.
 //   `OnePhaseForm`        Every member writes to its slot, and each member reads from there.
-//   `PairwiseForm`        Every pair of members moves its block by itself: of sizes that only they know, and large
-//   ones. `ChainForm`           In large scans, each member adds its input to its predecessor's sum and passes it on.
+//   `PairwiseForm`        Every pair of members moves its block by itself: if only they know its size, or it is large.
+//   `ChainForm`           In large scans, each member adds its input to its predecessor's sum and passes it on.
 //   `TwoPhaseForm`        A member combines its share of a segment from all slots, and all read the shares.
 //   `AddressForm`         Members announce the addresses of their buffers, and decide if they can reach them.
 //   `DirectForm`          They read and write there on the host, or read in each other's processes.

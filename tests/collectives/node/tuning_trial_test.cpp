@@ -46,6 +46,18 @@ constexpr Tuning plain = {.two_phase_from = 16384,
                           .process_read_from = node::never,
                           .each_combines_from = 1};
 
+TEST(TuningTrial, ComparesReadingInProcessesWhereItCanChangeACall) {
+  Tuning reading = plain;
+  reading.process_read_from = 1U << 17U;
+  const auto has_it = [&](const Spec& spec) {
+    return names_of(node::neighbours_of(reading, spec, 2, 256U << 10U)).find("process_read_from") != std::string::npos;
+  };
+  EXPECT_TRUE(has_it({.collective = Collective::all_gather, .count = 1U << 15U}));
+  EXPECT_FALSE(has_it({.collective = Collective::broadcast, .count = 1U << 15U}));
+  reading.stream_from = 1U << 17U;
+  EXPECT_FALSE(has_it({.collective = Collective::all_gather, .count = 1U << 15U}));
+}
+
 TEST(TuningTrial, ComparesCallsNearASwitchPointOnly) {
   const auto near = [](const Spec& spec) { return names_of(node::neighbours_of(plain, spec, 2, 256U << 10U)); };
   EXPECT_EQ(near(all_reduce_of(8)), "");
