@@ -76,7 +76,7 @@ class Core {
   std::vector<Transport::ReceivedControl> begin_shrinking();
 
   // Returns the memory of slots in the node that no member uses. Returns false if that must wait.
-  bool give_back_slots() { return !failure_.has_failed() && operations_.is_idle() && runner_.give_back_slots(); }
+  bool give_back_memory() { return !failure_.has_failed() && operations_.is_idle() && runner_.give_back_memory(); }
 
   // Returns the calls under way.
   const OperationTable& operations() const { return operations_; }

@@ -55,7 +55,7 @@ class Engine {
     progress_bytes_ = options.progress_bytes;
     if (options.progress_thread) thread_.emplace([this] { return progress_beside(); }, nap_beside());
     if constexpr (Platform::runs_progress_hooks) hook_.emplace([this] { progress_beside(); });
-    if (room_of(platform_) != nullptr) idle_memory_.emplace([this] { return give_back_slots(); });
+    if (room_of(platform_) != nullptr) idle_memory_.emplace([this] { return give_back_memory(); });
   }
   // Closes the engine.
   ~Engine() { close(); }
@@ -75,7 +75,7 @@ class Engine {
   // buffers must stay until wait() or test() has ended it.
   CallTicket start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
-    if (idle_memory_ && bytes_of(call) >= slot_bytes) idle_memory_->note_use();
+    if (idle_memory_ && bytes_of(call) > node::Line::room) idle_memory_->note_use(bytes_of(call) >= slot_bytes);
     const CallTicket ticket = core_.start(call);
     if (hook_) hook_->busy();
     if (thread_ && is_large(call)) thread_->wake();
@@ -85,7 +85,7 @@ class Engine {
   // Starts a call and waits for it. Throws as start() and wait() do.
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
-    if (idle_memory_ && bytes_of(call) >= slot_bytes) idle_memory_->note_use();
+    if (idle_memory_ && bytes_of(call) > node::Line::room) idle_memory_->note_use(bytes_of(call) >= slot_bytes);
     const std::optional<CallTicket> ticket = core_.run(call);
     if (!ticket) [[likely]]
       return;
@@ -220,10 +220,10 @@ class Engine {
 
   // Is the least size of a call whose slots are worth returning; a guess.
   static constexpr std::size_t slot_bytes = std::size_t{16} << 10U;
-  // Returns the memory of slots for IdleMemory, unless a thread is inside. Slots that a GPU may use stay.
-  bool give_back_slots() {
+  // Returns the memory of slots and pages for IdleMemory, unless a thread is inside. What a GPU may use stays.
+  bool give_back_memory() {
     if (!guard_.try_enter_as_progress()) return false;
-    const bool has_returned = core_.give_back_slots();
+    const bool has_returned = core_.give_back_memory();
     guard_.leave();
     return has_returned;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Returns the memory of slots to the system when a communicator has not used them for a while and another one has. A
-// program may then keep many communicators that exchange large data now and then.
+// Returns the memory of slots and pages to the system when a communicator has not used them for a while and another one
+// has. A program may then keep many communicators that exchange large data now and then.
 #pragma once
 
 #include <atomic>
@@ -20,9 +20,11 @@ class IdleMemory {
   IdleMemory& operator=(const IdleMemory&) = delete;
 
   // Notes that the engine uses its memory; the engine's thread calls it. Now and then it returns the memory of engines
-  // that have been idle for longer than `longest`.
-  void note_use() {
-    if (last_used().load(std::memory_order_relaxed) != this || ++uses_ % uses_between_looks == 0) note_in_list();
+  // that have been idle for longer than `longest`. A use that is not large takes 2 KiB at most, so some of them count
+  // as one.
+  void note_use(bool is_large) {
+    if ((is_large && last_used().load(std::memory_order_relaxed) != this) || ++uses_ % uses_between_looks == 0)
+      note_in_list();
   }
 
   // Is long beside the time to get the pages again (0.1 ms for 256 KiB), which it thus bounds to a fraction of a

@@ -54,9 +54,9 @@ class Runner {
   void end_if_given_up() {
     if (room_ != nullptr) room_->access().end_if_given_up();
   }
-  // Returns the memory of idle slots to the system. Returns false if this member is in a call, or if another member may
-  // still read there.
-  bool give_back_slots() {
+  // Returns the memory of idle slots and pages to the system. Returns false if this member is in a call, or if another
+  // member may still read there.
+  bool give_back_memory() {
     return room_ == nullptr || (in_node_.serving == in_node_.next && slot_pages_->give_back(room_->ring().last()));
   }
   // Gives up everything after a failure. Returns false if other members of the node, or copies under way, may still use

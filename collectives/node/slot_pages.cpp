@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks for members that may still read, and returns the pages.
+// Looks for members that may still read, and returns their memory.
 #include "collectives/node/slot_pages.hpp"
 
 #include <sys/mman.h>
@@ -13,18 +13,18 @@ bool SlotPages::give_back(StepNumber last) noexcept {
   for (int member = 0; member < memory_.size(); ++member) {
     if (!reaches(memory_.header_of(member).finished.load(std::memory_order_acquire), last)) return false;
   }
-  give_back_pages();
+  give_back_range(memory_.page(memory_.index(), 0), line_ring * page_bytes);
+  give_back_range(memory_.slot(memory_.index(), 0, 0), slot_ring * Layout(memory_.size()).stride);
   return true;
 }
 
-// Leaves pages out in which the slots of a neighbour begin or end.
-void SlotPages::give_back_pages() const noexcept {
+// Leaves system pages out in which the data of a neighbour begin or end.
+void SlotPages::give_back_range(const std::byte* first, std::size_t bytes) const noexcept {
   constexpr std::size_t system_page = 4096;
-  const auto first = static_cast<std::size_t>(memory_.slot(memory_.index(), 0, 0) - memory_.owner().get());
-  const std::size_t begin = round_up(first, system_page);
-  const std::size_t end = (first + slot_ring * Layout(memory_.size()).stride) / system_page * system_page;
-  std::byte* const pages = memory_.owner().get() + begin;
-  if (end > begin) ::madvise(pages, end - begin, MADV_REMOVE);  // a refusal only keeps the memory
+  const auto offset = static_cast<std::size_t>(first - memory_.owner().get());
+  const std::size_t begin = round_up(offset, system_page);
+  const std::size_t end = (offset + bytes) / system_page * system_page;
+  if (end > begin) ::madvise(memory_.owner().get() + begin, end - begin, MADV_REMOVE);  // a refusal only keeps them
 }
 
 }  // namespace lockstep::node

@@ -176,7 +176,7 @@ void TuningTrial::end_call(double seconds) {
 }
 
 // Reads the votes when all have written theirs. A member wrote its vote before the step after `last_step`. This member
-// has published 64 more, and so has seen that all others have published all but the last 32 of them.
+// has published two rings of lines more, and so has seen that all others have published all but the last ring of them.
 void TuningTrial::count_votes(std::uint64_t turn) {
   const StepNumber last = room_->ring().last();
   if (!trial_.knows_last_step) {

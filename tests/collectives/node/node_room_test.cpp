@@ -114,13 +114,14 @@ TEST(SharedMemory, MoreThanThereIsIsRefusedAndNotKilledFor) {
 // Who has published a step may still read the one before it: a ring of so many places is so many steps less two.
 TEST(NodeRoom, APlaceIsWrittenAgainWhenNobodyReadsItAnyMore) {
   constexpr node::StepNumber nearly_around = 0xfffffff0U;
-  for (const auto& [holder, places] : {std::pair(node::StepStorage::slot, 4), std::pair(node::StepStorage::line, 32)}) {
+  for (const auto& [holder, places] :
+       {std::pair(node::StepStorage::slot, 4), std::pair(node::StepStorage::line, 128)}) {
     for (const node::StepNumber begin : {0U, 7U, nearly_around}) {
       auto all = rooms(3, true);
       for (const auto& each : all) each->ring().begin_at(begin);
       const auto ahead = [&, which = holder] {
         int steps = 0;
-        for (; all[0]->ring().is_free(which) && steps < 100; ++steps) all[0]->ring().publish(1);
+        for (; all[0]->ring().is_free(which) && steps < 1000; ++steps) all[0]->ring().publish(1);
         return steps;
       };
       EXPECT_EQ(ahead(), places - 2);
@@ -135,7 +136,7 @@ TEST(NodeRoom, APlaceIsWrittenAgainWhenNobodyReadsItAnyMore) {
       EXPECT_EQ(ahead(), 10);
       all[0]->ring().note_reached_by_all(begin + 11);
       EXPECT_EQ(ahead(), 0) << "they are where they were";
-      constexpr int around = 40;
+      constexpr int around = 140;
       for (int i = 0; i < around; ++i) {
         all[1]->ring().publish(1);
         all[2]->ring().publish(1);
