@@ -147,7 +147,7 @@ void Core::try_messages(std::span<MessageAttempt> sends, std::span<MessageAttemp
     if (failure_.has_failed() || departed_.has_any()) return;
     std::uint64_t done = 0;
     for (MessageAttempt& send : sends) {  // those behind one that has to wait keep their order
-      send.is_done = transport_.try_send(send.peer, send.call_tag, send.data, send.bytes);
+      send.is_done = transport_.try_send(send.peer, send.call_tag, send.data, send.bytes, !receives.empty());
       if (!send.is_done) break;
       ++done;
     }

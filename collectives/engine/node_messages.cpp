@@ -15,21 +15,33 @@ namespace {
 // Says from how many bytes on the receiver had better read a message where it lies. Threads of a process copy once
 // either way, and a sender of less goes on at once; that number is a guess. Processes copy twice through the ring, and
 // once by the system, which works longer for each page. Measured on a Zen 4 (2026-11-30): two cores of one last cache
-// exchange 128 KiB in 8.5 us through the ring, and in 11.6 by the system; 2 MiB in 95 and 164. Cores of two caches
-// need 7.4 and 7.9 us for 64 KiB, and 15 and 12.9 for 128. If ranks share cores, a message in parts takes more turns of
-// both. A member reads its own messages in its own memory, which costs an operation for each.
+// exchange 128 KiB in 7 us through the ring, and in 11.6 by the system; 2 MiB in 95 and 164. Cores of two caches
+// need 7.4 and 7.9 us for 64 KiB, and 15 and 12.9 for 128. If ranks share cores, a message that is read or comes in
+// parts takes more turns of both: 4 ranks on 2 cores exchanged 64 KiB in 9 us as a whole through the ring and in 19 by
+// the system, 256 KiB in 30 and 51. A member reads its own messages in its own memory, which costs an operation for
+// each.
 ReadLimits read_limits(node::Room& room, int to) {
   constexpr std::size_t never = std::numeric_limits<std::size_t>::max();
   constexpr ReadLimits threads{8U << 10U, 8U << 10U};
   constexpr ReadLimits itself{32U << 10U, 32U << 10U};
-  constexpr ReadLimits short_or_crowded{32U << 10U, 32U << 10U};
+  constexpr std::size_t short_ring_from = 32U << 10U;
   constexpr std::size_t long_ring = 1U << 20U;  // a shorter one stays in a second cache
   constexpr ReadLimits processes{8U << 20U, 128U << 10U};
   if (room.buffers().is_one_process()) return threads;
   if (!room.buffers().reader().works()) return {never, never};
   if (to == room.index()) return itself;
-  const bool is_long = node::MessageMemory(room.memory(), room.index(), to).ring_bytes() >= long_ring;
-  return room.buffers().is_crowded() || !is_long ? short_or_crowded : processes;
+  const node::MessageMemory memory(room.memory(), room.index(), to);
+  if (room.buffers().is_crowded()) {
+    const std::size_t from = std::max(short_ring_from, memory.most_at_once());
+    return {from, from};
+  }
+  return memory.ring_bytes() >= long_ring ? processes : ReadLimits{short_ring_from, short_ring_from};
+}
+
+// A message as a whole needs no answer. But a receiver that sends nothing copies the first part of a message while its
+// sender copies the next one. Two near cores exchanged 128 KiB in 6.9 us as a whole and in 7.9 in parts.
+std::size_t most_eager(node::Room& room, const node::MessageMemory& memory) {
+  return room.buffers().is_crowded() ? memory.most_at_once() : memory.part_bytes();
 }
 
 }  // namespace
@@ -39,10 +51,11 @@ NodeSends::NodeSends(node::Room& room, node::TakenCells& taken, int to)
       slow_write_from_(to == room.index() ? node::never : room.tuning().slow_write_from),
       sender_(node::MessageMemory(room.memory(), room.index(), to), taken, write_strategy_, slow_write_from_),
       read_limits_(read_limits(room, to)),
-      eager_(node::MessageMemory(room.memory(), room.index(), to).most_eager()) {}
+      most_eager_(most_eager(room, node::MessageMemory(room.memory(), room.index(), to))),
+      most_exchanged_(node::MessageMemory(room.memory(), room.index(), to).most_at_once()) {}
 
 void NodeSends::send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round) {
-  if (try_copy(key, data, bytes)) return;
+  if (try_copy(key, data, bytes, false)) return;
   ++round.sends_left;
   UnfinishedSend message{key, data, bytes, &round};
   if (!waiting_.empty() || !begin(message)) waiting_.push_back(message);
@@ -50,7 +63,7 @@ void NodeSends::send(std::uint64_t key, const std::byte* data, std::size_t bytes
 
 // Puts the message or its announcement into the ring. Returns false if there is no space.
 bool NodeSends::begin(UnfinishedSend& message) {
-  if (message.bytes <= eager_ && !is_better_read(message.bytes)) {
+  if (message.bytes <= most_eager_ && !is_better_read(message.bytes)) {
     if (!sender_.copy(message.key, message.data, message.bytes)) return false;
     --message.round->sends_left;
     return true;

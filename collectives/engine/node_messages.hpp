@@ -33,9 +33,11 @@ class NodeSends {
 
   // Sends a message, or keeps it until there is space. The data stay until the round is complete.
   void send(std::uint64_t key, const std::byte* data, std::size_t bytes, RoundMessages& round);
-  // Copies a message into the ring. Returns false if it must wait, or is better left with the sender.
-  bool try_copy(std::uint64_t key, const std::byte* data, std::size_t bytes) {
-    return waiting_.empty() && !is_better_read(bytes) && sender_.copy(key, data, bytes);
+  // Copies a message into the ring. Returns false if it must wait, or is better left with the sender. `is_exchanged`:
+  // the other member probably sends one at this time, too.
+  bool try_copy(std::uint64_t key, const std::byte* data, std::size_t bytes, bool is_exchanged) {
+    return waiting_.empty() && bytes <= (is_exchanged ? most_exchanged_ : most_eager_) && !is_better_read(bytes) &&
+           sender_.copy(key, data, bytes);
   }
   // Sends more of the messages that wait. Returns true if anything moved.
   bool advance();
@@ -65,7 +67,9 @@ class NodeSends {
   node::WriteStrategy write_strategy_;  // of its own, since other members may be nearer or further
   node::MessageSender sender_;
   ReadLimits read_limits_;
-  std::size_t eager_;                    // bytes of the largest message that fits the ring
+  // Are the most bytes of a message that goes into the ring as a whole, and of one that is exchanged for another.
+  std::size_t most_eager_;
+  std::size_t most_exchanged_;
   std::vector<UnfinishedSend> waiting_;  // in the order of their sends
   std::vector<UnfinishedSend> announced_;
 };

@@ -29,7 +29,7 @@ class NodeTransport final : public ForwardingTransport {
   void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
             std::span<const ReceiveDescriptor> receives) override;
   bool done(int lane) override;
-  bool try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes) override;
+  bool try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes, bool is_exchanged) override;
   TryResult try_receive(int peer, std::uint32_t call_tag, void* data, std::size_t bytes) override;
   bool abandon() override;
   // The other transport may wait until all have been told.
@@ -132,10 +132,10 @@ bool NodeTransport::done(int number) {
   return lane.left.sends_left + lane.left.receives_left == 0 && !lane.is_posted_between_nodes;
 }
 
-bool NodeTransport::try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes) {
+bool NodeTransport::try_send(int peer, std::uint32_t call_tag, const void* data, std::size_t bytes, bool is_exchanged) {
   NodeLink* const to = link(peer);
   if (to == nullptr || is_abandoned_ ||
-      !to->sends.try_copy(key_of(message_lane, call_tag), static_cast<const std::byte*>(data), bytes))
+      !to->sends.try_copy(key_of(message_lane, call_tag), static_cast<const std::byte*>(data), bytes, is_exchanged))
     return false;
   room_.memory().header().wake_all();
   return true;

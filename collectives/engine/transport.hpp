@@ -66,8 +66,10 @@ class Transport {
   virtual void post(RoundTag round_tag, std::span<const SendDescriptor> sends,
                     std::span<const ReceiveDescriptor> receives) = 0;
   // Try to send or receive a point-to-point message at once, without a lane. If it is not done, nothing has happened.
-  // No earlier message to or from that peer may be unposted.
-  virtual bool try_send(int /*peer*/, std::uint32_t /*call_tag*/, const void* /*data*/, std::size_t /*bytes*/) {
+  // No earlier message to or from that peer may be unposted. `is_exchanged`: the peer probably sends one at this time,
+  // too.
+  virtual bool try_send(int /*peer*/, std::uint32_t /*call_tag*/, const void* /*data*/, std::size_t /*bytes*/,
+                        bool /*is_exchanged*/) {
     return false;
   }
   virtual TryResult try_receive(int /*peer*/, std::uint32_t /*call_tag*/, void* /*data*/, std::size_t /*bytes*/) {

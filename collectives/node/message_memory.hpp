@@ -69,9 +69,11 @@ class MessageMemory {
   std::size_t ring_bytes() const { return ring_bytes_; }
   // Returns the bytes of the short ring, which lies behind the long one.
   std::size_t short_ring_bytes() const { return short_ring_bytes_; }
-  // Returns the most bytes of a message that the sender may copy at once; larger ones are announced. A guess: several
-  // fit into the ring, and the receiver begins to copy before the sender has copied much more.
-  std::size_t most_eager() const { return std::min<std::size_t>(ring_bytes_ / 4, 64U << 10U); }
+  // Returns the bytes of a part of a large message. A guess: several fit into the ring, and the receiver begins to copy
+  // before the sender has copied much more.
+  std::size_t part_bytes() const { return std::min(most_at_once(), std::size_t{64} << 10U); }
+  // Returns the most bytes of a message that go into the ring as a whole; a guess.
+  std::size_t most_at_once() const { return ring_bytes_ / 4; }
   MessageReceipts& receipts() const { return *receipts_; }
   MessageCell& cell(std::uint64_t number) const { return first_cell_[number & (cells_ - 1)]; }
   std::byte* at(std::uint64_t place) const { return ring_ + place; }

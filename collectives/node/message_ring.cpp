@@ -41,9 +41,9 @@ int MessageSender::announce(std::uint64_t key, const std::byte* data, std::size_
   return free;
 }
 
-// Sends parts that are as large as a message that is copied at once, so that both sides copy at the same time.
+// Both sides copy at the same time, each another part.
 std::size_t MessageSender::copy_fragment(int acknowledgement, const std::byte* data, std::size_t bytes) {
-  const std::size_t part = std::min(bytes, memory_.most_eager());
+  const std::size_t part = std::min(bytes, memory_.part_bytes());
   const bool is_copied = copy_to_bytes(data, {.key = 0,
                                               .bytes = part,
                                               .place = 0,

@@ -80,8 +80,8 @@ class MessageSender {
         long_(0, memory.ring_bytes()),
         short_(memory.ring_bytes(), memory.short_ring_bytes()) {}
 
-  // Copies the message into the rings. Returns false if it is too large for that, or there is no space now. A message
-  // that was copied needs no more of its sender.
+  // Copies the message into the rings. Returns false if there is no space for it now. A message that was copied needs
+  // no more of its sender.
   bool copy(std::uint64_t key, const std::byte* data, std::size_t bytes) {
     if (bytes <= MessageCell::room) {
       if (!has_cell()) return false;
@@ -90,8 +90,7 @@ class MessageSender {
       publish(cell, {.key = key, .bytes = bytes, .place = 0, .kind = MessageKind::in_cell});
       return true;
     }
-    return bytes <= memory_.most_eager() &&
-           copy_to_bytes(data, {.key = key, .bytes = bytes, .place = 0, .kind = MessageKind::in_bytes});
+    return copy_to_bytes(data, {.key = key, .bytes = bytes, .place = 0, .kind = MessageKind::in_bytes});
   }
   // Announces a message whose data stay with the sender. Returns its acknowledgement; -1 if there is no space now. The
   // receiver may read at `data` if `is_readable`.

@@ -326,10 +326,10 @@ TEST(NodeTransport, TriesMessagesInTheirOrder) {
     std::vector<int> large(100'000, 4);
     std::vector<int> got(3);
     if (exchange.rank() == 0) {
-      EXPECT_TRUE(transport->try_send(1, 5, small.data(), 12));
-      EXPECT_FALSE(transport->try_send(1, 5, large.data(), 400'000)) << "no ring holds it";
+      EXPECT_TRUE(transport->try_send(1, 5, small.data(), 12, false));
+      EXPECT_FALSE(transport->try_send(1, 5, large.data(), 400'000, false)) << "it goes in parts";
       std::size_t sent = 0;
-      while (sent < 1000 && transport->try_send(1, 6, small.data(), 12)) ++sent;
+      while (sent < 1000 && transport->try_send(1, 6, small.data(), 12, false)) ++sent;
       EXPECT_LT(sent, 1000U) << "a ring is not that long";
       post(*transport, {lane, 7, true}, {from(1, small)}, {});
       exchange.barrier("the ring is full");

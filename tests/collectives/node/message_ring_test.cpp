@@ -76,7 +76,7 @@ struct Room {
 TEST(MessageRing, DrawnMessagesArriveAsTheyWereSent) {
   for (const int members : {2, 40, 70}) {  // 70 members have fewer cells, and a ring of 16 KiB
     Room room(members);
-    const std::size_t largest = MessageMemory(node::RoomMemory(room.memory, 0, members), 0, 1).most_eager();
+    const std::size_t largest = MessageMemory(node::RoomMemory(room.memory, 0, members), 0, 1).most_at_once();
     std::mt19937 draw(static_cast<unsigned>(members));
     int refused = 0;
     for (unsigned i = 0; i < 20000 && !testing::Test::HasFailure(); ++i) {
@@ -125,7 +125,7 @@ TEST(MessageRing, WritesOfTheFirstPassAreNotJudged) {
   const MessageMemory memory(node::RoomMemory(room.memory, 0, 2), 0, 1);
   constexpr std::size_t slow = 1;  // picoseconds a byte: every timed write is slow
   node::MessageSender sender(memory, end.taken, end.strategy, slow);
-  const std::vector<std::byte> data(memory.most_eager());
+  const std::vector<std::byte> data(memory.part_bytes());
   std::vector<std::byte> to(data.size());
   const auto pass_one = [&] {
     EXPECT_TRUE(sender.copy(7, data.data(), data.size()));
