@@ -180,6 +180,8 @@ class Table(unittest.TestCase):
         self.assertIn("2 ranks, reduce 8: 0.50 [0.50, 0.50] by intelmpi: MISSED", text)
         self.assertIn("2 ranks, the best of the peers: 1.15 (must 1.3): MISSED", text)
         self.assertFalse(table_rows.reached_everything(state))
+        self.assertIn("# settings, 2 ranks", text)
+        self.assertRegex(text, r"\nintelmpi: broadcast: adjust:2, reduce: adjust:2, barrier: adjust:2\n")
         readme = table_rows.readme(state, 2)
         self.assertIn("| reduce | **0.50** | **0.50** | - | - | - |", readme)
         self.assertIn("| broadcast | 2.00 | 2.00 | - | - | - |", readme)
@@ -213,6 +215,18 @@ class Table(unittest.TestCase):
         self.assertIn(("ours", "broadcast"), tuned)
         self.assertEqual(len(again.rounds["2"]), 3)
         self.assertEqual(len(TableState.load(self.path.with_name("table-1.json")).rounds["2"]), 3)
+
+    def test_settings_come_from_another_state(self):
+        settings = self.path.with_name("settings.json")
+        self.measured(Launches())
+        self.path.rename(settings)
+        state = TableState.open(self.path, ABOUT | {"seed": 2})
+        state.take_settings_of_file(settings)
+        launches = Launches()
+        operations.run(plan(launches), state)
+        self.assertEqual({name for name, job in launches.jobs if job.seconds == 0.01}, {"ours"}, "only ours is tuned")
+        with self.assertRaisesRegex(errors.Misuse, "of another machine \\(a processor, here another\\)"):
+            TableState(self.path, ABOUT | {"machine": "another"}).take_settings_of_file(settings)
 
     def test_variants_come_back_from_the_state(self):
         for peer in (OURS, INTEL, OPEN4):

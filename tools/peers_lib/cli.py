@@ -111,6 +111,7 @@ def add_table(parser: argparse.ArgumentParser) -> None:
     add("--sizes", default=",".join(map(str, operations.SIZES)), help="as `compare` has them (default 8,512,8K,128K,2M,32M)")
     add("--operations", metavar="NAMES", help="only these, with commas between")
     add("--state", metavar="FILE", default=str(peers.HOME / "table.json"), help="where it keeps what it has measured (default build/peers/table.json)")
+    add("--settings", metavar="FILE", help="take the other libraries' settings from this state, where it has some, instead of choosing them")
     add("--readme", action="store_true", help="measure nothing: print README's table from the state")
     add("--text", action="store_true", help="measure nothing: print the whole table from the state")
     add("--goals", action="store_true", help="all_reduce, lists of gradients and four more operations instead, at many sizes; an hour or two")
@@ -253,6 +254,8 @@ def do_operations(options) -> int:
     os.environ.setdefault("XDG_CACHE_HOME", str(path.parent.resolve() / f"{path.stem}-cache"))  # nothing that was learned under load
     plan = table_plan(options)
     state = TableState.open(path, about_table(plan, options))
+    if options.settings:
+        state.take_settings_of_file(Path(options.settings))
     if state.older:
         print(f"# Lockstep was built anew: the other libraries keep their settings, and all times are measured again. The old state is {state.older}", file=sys.stderr)
     operations.run(plan, state)

@@ -6,7 +6,7 @@ from statistics import geometric_mean
 from .figures import Launches, common_distances, distance_class, distance_classes, median, ratio_at, ratio_interval_at
 from .report import number
 from .scoreboard import MOVED, show
-from .table_state import TableState
+from .table_state import TableState, variant_of
 
 K = 1 << 10
 NEAR_COPY = 1.1  # times a plain copy of what must move: such a row is reached
@@ -193,7 +193,25 @@ def text(state: TableState) -> str:
         behind += [line_behind(row) for row in rows if row.is_missed and not (row.ratio and row.ratio < BEHIND)]
         lines += [f"# left out: {name}: {reason}" for name, reason in state.left_out.get(str(ranks), {}).items()]
     closing += ["", f"# rows below {BEHIND}, or certain to miss what they must reach: {len(behind)}", *behind]
+    for ranks in sorted(map(int, state.rounds)):
+        closing += ["", f"# settings, {ranks} ranks; of one operation by size where they differ", *settings(state, ranks)]
     return "\n".join([*lines, "", *closing, f"# measuring took {state.seconds / 60:.0f} minutes"]) + "\n"
+
+
+def settings(state: TableState, ranks: int) -> list[str]:
+    """The chosen settings of the other libraries, a line for each."""
+    lines = []
+    for peer, operations in state.chosen.get(str(ranks), {}).items():
+        if peer == "ours":
+            continue
+        words = []
+        for operation, sizes in operations.items():
+            titles = [variant_of(each).title for each in sizes.values()]
+            alike = list(dict.fromkeys(titles))
+            changes = [f"{title} to {show(int(size))}" for size, title, after in zip(sizes, titles, [*titles[1:], None]) if title != after]
+            words.append(f"{operation}: {alike[0] if len(alike) == 1 else '; '.join(changes)}")
+        lines.append(f"{peer}: {', '.join(words)}")
+    return lines
 
 
 def line_behind(row: Row) -> str:

@@ -65,11 +65,24 @@ class TableState:
         again.versions = self.versions
         again.older = self.path.with_name(f"{self.path.stem}-{self.about.get('program')}{self.path.suffix}")
         self.path.replace(again.older)
-        for ranks, peers in self.chosen.items():
-            others = {peer: operations for peer, operations in peers.items() if peer != OURS}
-            again.chosen[ranks] = {peer: {name: sizes for name, sizes in operations.items() if sizes} for peer, operations in others.items()}
+        again.take_settings(self)
         again.save()
         return again
+
+    def take_settings(self, other: "TableState") -> None:
+        """Those of the libraries beside ours that another state has, without those that failed."""
+        for ranks, peers in other.chosen.items():
+            of_ranks = self.chosen.setdefault(ranks, {})
+            for peer, operations in peers.items():
+                if peer != OURS:
+                    of_ranks.setdefault(peer, {name: sizes for name, sizes in operations.items() if sizes})
+
+    def take_settings_of_file(self, path: Path) -> None:
+        other = TableState.load(path)
+        if other.about.get("machine") != self.about["machine"]:
+            machines = f"{other.about.get('machine')}, here {self.about['machine']}"
+            raise Misuse(f"{path}: its settings are of another machine ({machines}); leave --settings out, and they are chosen here")
+        self.take_settings(other)
 
     def save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
