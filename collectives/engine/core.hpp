@@ -75,7 +75,7 @@ class Core {
   // received so far. From then on the caller receives the transport's control messages.
   std::vector<Transport::ReceivedControl> begin_shrinking();
 
-  // Returns the memory of slots in the node that no member uses. Returns false if that must wait.
+  // Returns the memory of slots and pages in the node that no member uses. Returns false if that must wait.
   bool give_back_memory() { return !failure_.has_failed() && operations_.is_idle() && runner_.give_back_memory(); }
 
   // Returns the calls under way.

@@ -75,7 +75,7 @@ class Engine {
   // buffers must stay until wait() or test() has ended it.
   CallTicket start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
-    if (idle_memory_ && bytes_of(call) > node::Line::room) idle_memory_->note_use(bytes_of(call) >= slot_bytes);
+    note_use(call);
     const CallTicket ticket = core_.start(call);
     if (hook_) hook_->busy();
     if (thread_ && is_large(call)) thread_->wake();
@@ -85,7 +85,7 @@ class Engine {
   // Starts a call and waits for it. Throws as start() and wait() do.
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
-    if (idle_memory_ && bytes_of(call) > node::Line::room) idle_memory_->note_use(bytes_of(call) >= slot_bytes);
+    note_use(call);
     const std::optional<CallTicket> ticket = core_.run(call);
     if (!ticket) [[likely]]
       return;
@@ -217,9 +217,16 @@ class Engine {
 
   static std::size_t bytes_of(const Call& call) { return call.plan->spec.count * call.plan->spec.element_bytes; }
   bool is_large(const Call& call) const { return bytes_of(call) >= progress_bytes_; }
+  // Notes that the call may use pages or slots. Smaller calls have their data in lines.
+  void note_use(const Call& call) {
+    const Plan& plan = *call.plan;
+    const std::size_t bytes = (plan.input_count + plan.output_count) * plan.spec.element_bytes;
+    if (bytes > node::Line::room && idle_memory_) [[unlikely]]
+      idle_memory_->note_use(bytes >= large_use);
+  }
 
-  // Is the least size of a call whose slots are worth returning; a guess.
-  static constexpr std::size_t slot_bytes = std::size_t{16} << 10U;
+  // Is the size in bytes of input and output from which each call is noted in IdleMemory; a guess.
+  static constexpr std::size_t large_use = std::size_t{32} << 10U;
   // Returns the memory of slots and pages for IdleMemory, unless a thread is inside. What a GPU may use stays.
   bool give_back_memory() {
     if (!guard_.try_enter_as_progress()) return false;

@@ -56,7 +56,7 @@ void IdleMemory::note_in_list() {
   if (now - known.looked_at < longest / 2) return;
   known.looked_at = now;
   for (IdleMemory* const each : known.all) {
-    if (each != this && each->is_held_ && now - each->used_at_ > longest) each->is_held_ = !each->give_back_();
+    if (each != this && each->is_held_ && now - each->used_at_ > longest && each->give_back_()) each->is_held_ = false;
   }
 }
 

@@ -20,10 +20,11 @@ class IdleMemory {
   IdleMemory& operator=(const IdleMemory&) = delete;
 
   // Notes that the engine uses its memory; the engine's thread calls it. Now and then it returns the memory of engines
-  // that have been idle for longer than `longest`. A use that is not large takes 2 KiB at most, so some of them count
-  // as one.
+  // that have been idle for longer than `longest`. A use that is not large takes little memory, so only the first and
+  // one of many are noted in the list. An engine may thus seem idle between them.
   void note_use(bool is_large) {
-    if ((is_large && last_used().load(std::memory_order_relaxed) != this) || ++uses_ % uses_between_looks == 0)
+    if ((is_large && last_used().load(std::memory_order_relaxed) != this) ||
+        !is_held_.load(std::memory_order_relaxed) || ++uses_ % uses_between_looks == 0)
       note_in_list();
   }
 
@@ -42,7 +43,7 @@ class IdleMemory {
   std::function<bool()> give_back_;
   std::uint32_t uses_ = 0;
   Clock::time_point used_at_{};
-  bool is_held_ = false;
+  std::atomic<bool> is_held_ = false;  // it has used memory that was not returned
 };
 
 }  // namespace lockstep

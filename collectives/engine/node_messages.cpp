@@ -38,6 +38,9 @@ ReadLimits read_limits(node::Room& room, int to) {
   return memory.ring_bytes() >= long_ring ? processes : ReadLimits{short_ring_from, short_ring_from};
 }
 
+// Is the size in bytes of the largest memory of early messages that is kept for the next ones; a guess.
+constexpr std::size_t most_spare = std::size_t{64} << 10U;
+
 // A message as a whole needs no answer. But a receiver that sends nothing copies the first part of a message while its
 // sender copies the next one. Two near cores exchanged 128 KiB in 6.9 us as a whole and in 7.9 in parts.
 std::size_t most_eager(node::Room& room, const node::MessageMemory& memory) {
@@ -137,7 +140,7 @@ void NodeReceives::receive(std::uint64_t key, std::byte* data, std::size_t bytes
   early_.erase(early);
   if (message.kind == node::MessageKind::announced) return begin(wanted, message.address, message.acknowledgement);
   copy_bytes(data, message.data.data(), bytes);
-  spare_.push_back(std::move(message.data));
+  if (message.data.capacity() <= most_spare) spare_.push_back(std::move(message.data));
   --round.receives_left;
 }
 

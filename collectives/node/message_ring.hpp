@@ -80,8 +80,8 @@ class MessageSender {
         long_(0, memory.ring_bytes()),
         short_(memory.ring_bytes(), memory.short_ring_bytes()) {}
 
-  // Copies the message into the rings. Returns false if there is no space for it now. A message that was copied needs
-  // no more of its sender.
+  // Copies a message of at most MessageMemory::most_at_once() into the rings. Returns false if there is no space for it
+  // now. A message that was copied needs no more of its sender.
   bool copy(std::uint64_t key, const std::byte* data, std::size_t bytes) {
     if (bytes <= MessageCell::room) {
       if (!has_cell()) return false;

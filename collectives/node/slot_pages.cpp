@@ -3,6 +3,7 @@
 #include "collectives/node/slot_pages.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "collectives/gpu/device_backend.hpp"
 
@@ -20,7 +21,7 @@ bool SlotPages::give_back(StepNumber last) noexcept {
 
 // Leaves system pages out in which the data of a neighbour begin or end.
 void SlotPages::give_back_range(const std::byte* first, std::size_t bytes) const noexcept {
-  constexpr std::size_t system_page = 4096;
+  const auto system_page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const auto offset = static_cast<std::size_t>(first - memory_.owner().get());
   const std::size_t begin = round_up(offset, system_page);
   const std::size_t end = (offset + bytes) / system_page * system_page;

@@ -2,8 +2,8 @@
 // Compares the thresholds in use with their neighbours while a program runs. A trial takes one kind of call, and one
 // threshold near whose switch point the call lies. Once in some thousand calls it times eight calls of that kind by the
 // value in use, and eight by the neighbour. After ten such pairs each member writes its vote into the room's memory.
-// All read the votes 64 steps later, when the room's ring proves that all have written theirs. A value that is clearly
-// behind in two trials is given up.
+// All read the votes two rings of lines later, when the room's ring proves that all have written theirs. A value that
+// is clearly behind in two trials is given up.
 //
 // Members must take the same form in each call. So everything here depends on the calls' turns, their specs and the
 // votes only, which are the same on all members. No result changes: thresholds change no bit.

@@ -30,7 +30,7 @@ using test::lacks;
 using test::on_threads;
 using test::watched_for_races;
 
-enum class Kind : std::uint8_t { local, node, parts, processes, ucx, sockets, tcp };
+enum class Kind : std::uint8_t { local, node, parts, processes, crowded, ucx, sockets, tcp };
 
 // Owns the room of a transport in the node's memory.
 class RoomTransport final : public ForwardingTransport {
@@ -46,21 +46,27 @@ class RoomTransport final : public ForwardingTransport {
 
 // Returns a transport in the node's memory. Members take large messages from each other's memory as threads of one
 // process, or as processes that read each other, or not at all: then such messages come in parts.
-std::unique_ptr<Transport> transport_in_node(Exchange& exchange, Kind kind) {
-  std::vector<int> members(static_cast<std::size_t>(exchange.size()));
-  std::iota(members.begin(), members.end(), 0);
+std::unique_ptr<node::Room> room_of(Exchange& exchange, Kind kind) {
   auto room = node::make_room(exchange, false);
   if (kind != Kind::node) {
-    node::ProcessMemoryReader reader(std::vector<pid_t>(members.size(), kind == Kind::parts ? 0 : ::getpid()));
+    const auto members = static_cast<std::size_t>(exchange.size());
+    node::ProcessMemoryReader reader(std::vector<pid_t>(members, kind == Kind::parts ? 0 : ::getpid()));
     if (kind == Kind::parts) reader = {};
     room = std::make_unique<node::Room>(room->memory().owner(), exchange.rank(), exchange.size(), false,
                                         std::move(reader));
     node::Tuning tuning = room->tuning();
     if (kind == Kind::processes) tuning.slow_write_from = 0;  // as for distant cores: 128 KiB and more are read
     room->thresholds().set(tuning, {}, {});
+    room->buffers().set_crowded(kind == Kind::crowded);
     exchange.barrier("all rooms are made");
   }
-  return std::make_unique<RoomTransport>(local_transport(exchange), std::move(room), std::move(members));
+  return room;
+}
+
+std::vector<int> all_members(const Exchange& exchange) {
+  std::vector<int> members(static_cast<std::size_t>(exchange.size()));
+  std::iota(members.begin(), members.end(), 0);
+  return members;
 }
 
 // All members of a program share one UCX, as they do in a process of a cluster.
@@ -91,15 +97,17 @@ class EveryTransport : public testing::TestWithParam<Kind> {
   }
   static std::unique_ptr<Transport> transport_over(Exchange& exchange) {
     if (GetParam() == Kind::local) return local_transport(exchange);
-    if (GetParam() < Kind::ucx) return transport_in_node(exchange, GetParam());
+    if (GetParam() < Kind::ucx)
+      return std::make_unique<RoomTransport>(local_transport(exchange), room_of(exchange, GetParam()),
+                                             all_members(exchange));
     if (GetParam() == Kind::ucx) return ucx().transport(exchange);
     return tcp(GetParam() == Kind::sockets ? "127.0.0.1" : text("127.0.0.", exchange.rank() + 1)).transport(exchange);
   }
 };
-constexpr std::array names = {"threads", "node", "parts", "processes", "ucx", "sockets", "tcp"};
+constexpr std::array names = {"threads", "node", "parts", "processes", "crowded", "ucx", "sockets", "tcp"};
 INSTANTIATE_TEST_SUITE_P(Of, EveryTransport,
-                         testing::Values(Kind::local, Kind::node, Kind::parts, Kind::processes, Kind::ucx,
-                                         Kind::sockets, Kind::tcp),
+                         testing::Values(Kind::local, Kind::node, Kind::parts, Kind::processes, Kind::crowded,
+                                         Kind::ucx, Kind::sockets, Kind::tcp),
                          [](const auto& each) { return names.at(static_cast<std::size_t>(each.param)); });
 
 // Waits as a member does.
@@ -273,8 +281,8 @@ TEST_P(EveryTransport, MoreMessagesThanTheRingHolds) {
 TEST_P(EveryTransport, MessagesOfAllLengthsInBothDirections) {
   on_threads(3, [](Exchange& exchange) {
     const auto transport = transport_over(exchange);
-    const std::vector<std::size_t> lengths = {0,      1,      80,     81,      2048,    4096,      4097, 8192,
-                                              32'768, 65'536, 65'537, 131'071, 131'072, 1'000'003, 5};
+    const std::vector<std::size_t> lengths = {
+        0, 1, 80, 81, 2048, 4096, 4097, 8192, 32'768, 65'536, 65'537, 131'071, 131'072, 524'287, 524'288, 1'000'003, 5};
     const int next = (exchange.rank() + 1) % 3;
     const int before = (exchange.rank() + 2) % 3;
     const auto byte_of = [](int sender, std::size_t message, std::size_t place) {
@@ -327,7 +335,7 @@ TEST(NodeTransport, TriesMessagesInTheirOrder) {
     std::vector<int> got(3);
     if (exchange.rank() == 0) {
       EXPECT_TRUE(transport->try_send(1, 5, small.data(), 12, false));
-      EXPECT_FALSE(transport->try_send(1, 5, large.data(), 400'000, false)) << "it goes in parts";
+      EXPECT_FALSE(transport->try_send(1, 5, large.data(), 400'000, false)) << "threads read it where it lies";
       std::size_t sent = 0;
       while (sent < 1000 && transport->try_send(1, 6, small.data(), 12, false)) ++sent;
       EXPECT_LT(sent, 1000U) << "a ring is not that long";
@@ -348,6 +356,47 @@ TEST(NodeTransport, TriesMessagesInTheirOrder) {
     EXPECT_EQ(transport->try_receive(1, 6, got.data(), 12), TryResult::nothing_came);
     exchange.barrier("all came");
   });
+}
+
+// A large message goes at once if it is exchanged for another one, or if ranks share cores. When the ring is full, the
+// rest goes in parts and keeps its order.
+TEST(NodeTransport, ExchangesLargeMessagesAtOnce) {
+  for (const Kind kind : {Kind::parts, Kind::crowded}) {
+    on_threads(2, [&](Exchange& exchange) {
+      const auto room = room_of(exchange, kind);
+      const auto transport = node_transport(local_transport(exchange), *room, all_members(exchange));
+      const int other = 1 - exchange.rank();
+      constexpr std::size_t count = 75'000;
+      constexpr std::size_t bytes = count * sizeof(int);
+      constexpr int messages = 12;
+      std::vector<std::vector<int>> sent;
+      for (int i = 0; i < messages; ++i) sent.emplace_back(count, 100 * exchange.rank() + i);
+      std::vector<std::vector<int>> got(messages, std::vector<int>(count));
+      std::size_t at_once = transport->try_send(other, 9, sent[0].data(), bytes, false) ? 1 : 0;
+      EXPECT_EQ(at_once == 1, kind == Kind::crowded);
+      while (at_once < messages && transport->try_send(other, 9, sent[at_once].data(), bytes, true)) ++at_once;
+      EXPECT_GE(at_once, 4U);
+      EXPECT_LT(at_once, sent.size()) << "the ring holds 2 MiB";
+      exchange.barrier("both rings are full");
+      const int lanes = transport->lanes();
+      for (int i = 0; i < messages; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        if (at >= at_once) post(*transport, {lanes + i, 9, true}, {from(other, sent[at])}, {});
+        post(*transport, {lanes + messages + i, 9, true}, {}, {into(other, got[at])});
+      }
+      for (bool is_done = false; !is_done; std::this_thread::yield()) {
+        is_done = true;
+        for (int i = 0; i < 2 * messages; ++i) {
+          if (i >= messages || static_cast<std::size_t>(i) >= at_once) is_done = transport->done(lanes + i) && is_done;
+        }
+      }
+      for (int i = 0; i < messages; ++i)
+        ASSERT_EQ(got[static_cast<std::size_t>(i)], std::vector(count, 100 * other + i)) << i;
+      const std::vector<int> huge(2 * count);
+      EXPECT_FALSE(transport->try_send(other, 9, huge.data(), 2 * bytes, true)) << "more than a quarter of the ring";
+      exchange.barrier("all came");
+    });
+  }
 }
 
 TEST_P(EveryTransport, AnotherLengthIsAnErrorThatNamesBoth) {
