@@ -16,11 +16,12 @@ void NodeCollective::begin(Room& room, const Tuning& tuning, const Call& call, c
   sources_.resize(static_cast<std::size_t>(call_.members()));
   call_.combiner = &combiner_;
   call_.sources = sources_.data();
-  reads_processes_ = may_read_processes(call_);
-  const bool asks = reads_processes_ || asks_for_addresses(call_, address_queries);
+  const bool reads_processes = may_read_processes(call_);
+  begins_anew_ = reads_processes;
+  const bool asks = reads_processes || asks_for_addresses(call_, address_queries);
   find_gpus(asks);
   if (!asks) return begin_by_host();
-  addresses_.begin(call_, peers_, gpu_forms_ != nullptr ? &gpu_forms_->order : nullptr, reads_processes_);
+  addresses_.begin(call_, peers_, gpu_forms_ != nullptr ? &gpu_forms_->order : nullptr, reads_processes);
   form_ = &addresses_;
 }
 
@@ -58,9 +59,7 @@ void NodeCollective::begin_by_host() {
 
 bool NodeCollective::begin_stream() {
   if (PairwiseForm::fits(call_)) {
-    // A call of equal blocks begins anew when it is repeated, as one that reads in other processes does, since its
-    // members may ask for addresses then.
-    reads_processes_ = reads_processes_ || has_known_places(call_.collective());
+    begins_anew_ = begins_anew_ || has_known_places(call_.collective());
     pairwise_.begin(call_);
     form_ = &pairwise_;
   } else if (ChainForm::fits(call_)) {

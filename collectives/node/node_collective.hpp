@@ -54,8 +54,8 @@ class NodeCollective {
   // have changed the buffers in the Call that begin() got, and nothing else.
   void repeat(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits poll_limits) {
     const bool is_one_phase = form_ == &one_phase_ && one_phase_.is_repeatable();
-    const bool is_streamed = !reads_processes_ && (form_ == &pairwise_ || form_ == &chain_);
-    if (!is_streamed && (reads_processes_ || asks_for_addresses(call_, address_queries) ||
+    const bool is_streamed = !begins_anew_ && (form_ == &pairwise_ || form_ == &chain_);
+    if (!is_streamed && (begins_anew_ || asks_for_addresses(call_, address_queries) ||
                          (form_ != &small_all_reduce_ && !is_one_phase))) {
       begin(*call_.room, call_.tuning, *call_.call, input, call_tag, address_queries);
       advance(poll_limits);
@@ -114,7 +114,7 @@ class NodeCollective {
   DirectForm direct_;
   std::unique_ptr<GpuForms> gpu_forms_;  // null until the first call that concerns GPUs
   InNodeForm* form_ = nullptr;
-  bool reads_processes_ = false;
+  bool begins_anew_ = false;  // when it is repeated, since its members may ask for addresses then
   bool is_done_ = true;
 };
 
