@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from statistics import geometric_mean
 
 from .figures import Launches, common_distances, distance_class, distance_classes, median, ratio_at, ratio_interval_at
+from .peers import OURS
 from .report import number
 from .scoreboard import MOVED, show
 from .table_state import TableState, variant_of
@@ -14,7 +15,7 @@ BEHIND = 0.95
 MEANS = {2: (1.7, 1.3), 4: (1.9, 1.4), 8: (1.9, 1.4)}  # beside Open MPI 4.1 as it comes; beside the best
 README_SIZES = (8, 8 * K, 128 * K, 2 * K * K, 32 * K * K)
 README_SLOTS = ("8 B", "8 KiB", "128 KiB", "2 MiB", "32 MiB")
-OURS = ("ours", "symmetric", "floor", "as_it_comes")
+OWN_SUBJECTS = (OURS, "symmetric", "floor", "as_it_comes")
 
 
 @dataclass
@@ -103,9 +104,9 @@ def middle(launches: Launches | None) -> float | None:
 def row_of(name: str, ranks: int, rounds: list[dict], repeated: bool) -> Row:
     operation, size = name.split(":")
     classes = distance_classes([distance for each in rounds for times in each["us"].values() for _, distance in times.values()])
-    subjects = dict.fromkeys(subject for each in rounds for subject in each["us"] if subject not in OURS)
+    subjects = dict.fromkeys(subject for each in rounds for subject in each["us"] if subject not in OWN_SUBJECTS)
     theirs = {subject: times for subject in subjects if (times := launches_of(rounds, subject, name, classes))}
-    ours, symmetric, floor, plain = (launches_of(rounds, subject, name, classes) for subject in OURS)
+    ours, symmetric, floor, plain = (launches_of(rounds, subject, name, classes) for subject in OWN_SUBJECTS)
 
     def beside(peer: Launches | None, own: Launches | None) -> tuple[float | None, list[float] | None, dict[float, float]]:
         distances = common_distances(peer, own) if peer and own else []
@@ -202,7 +203,7 @@ def settings(state: TableState, ranks: int) -> list[str]:
     """The chosen settings of the other libraries, a line for each."""
     lines = []
     for peer, operations in state.chosen.get(str(ranks), {}).items():
-        if peer == "ours":
+        if peer == OURS:
             continue
         words = []
         for operation, sizes in operations.items():
