@@ -35,8 +35,8 @@ bool reaches_gpus(Room& room) {
          (!room.gpus().is_host_only() && room.buffers().is_one_process() && gpu::backend() != nullptr);
 }
 
-// Asking costs a step. So it depends on the size, and on GPUs also on earlier calls of the kind; all members get the
-// same answer.
+// Asking costs a step, and more for a call that is repeated. So it depends on the size and on earlier calls of the
+// kind; all members get the same answer.
 bool asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
@@ -58,7 +58,11 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
   }
   const std::size_t from =
       could_be_on_gpus ? std::min(call.tuning.direct_from, min_gpu_query_bytes) : call.tuning.direct_from;
-  return address_queries != AddressQueries::none && call.largest_block_bytes / times >= from;
+  if (address_queries == AddressQueries::none || call.largest_block_bytes / times < from) return false;
+  // A program may have symmetric memory and pass ordinary buffers. Then calls of the kind ask once in so many steps.
+  constexpr StepNumber rarely = 61;
+  return could_be_on_gpus || !call.room->buffers().fruitless_queries().expects_none(kind_of(call)) ||
+         (call.room->ring().last() + 1) % rarely == 0;
 }
 
 bool may_read_processes(const CallContext& call) {
@@ -129,6 +133,7 @@ AddressOutcome AddressForm::decide() {
     peers_->concerns_gpus |= some_is_on_gpu || theirs.waits != 0;
   }
   const bool are_found = find_buffers(some_output_is_on_gpu);
+  all.room->buffers().fruitless_queries().count(are_found, kind_of(all));
   if (gpus != nullptr) gpus->queries().count_query(some_is_on_gpu, kind_of(all));
   if (are_found && (!reduces(all.collective()) || can_reduce_on_gpu())) {
     if (reduces(all.collective())) peers_->common_device = device_of(peers_->announced_by(all.spec().root).output);

@@ -2,6 +2,8 @@
 // Finds the addresses of buffers on the host that lie outside of the room, for members that can reach them there.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -12,6 +14,24 @@ namespace lockstep::node {
 
 // Names the calls in which members ask each other where their buffers lie: none, those with large blocks, or all.
 enum class AddressQueries : std::uint8_t { none, large, all };
+
+// Counts the questions that found no buffer outside of slots, by kinds of calls. All members count alike.
+class FruitlessQueries {
+ public:
+  // True if the last few questions by calls of this kind found none.
+  bool expects_none(std::size_t kind) const { return times_[kind % kinds] >= few; }
+  // Records the answer to a question by a call of this kind.
+  void count(bool found, std::size_t kind) {
+    std::uint8_t& times = times_[kind % kinds];
+    times = static_cast<std::uint8_t>(found ? 0 : std::min(times + 1, few));
+  }
+
+ private:
+  static constexpr int few = 8;             // a guess
+  static constexpr std::size_t kinds = 64;  // kinds with the same remainder share a counter
+
+  std::array<std::uint8_t, kinds> times_{};
+};
 
 // Serves one member of a room. One thread at a time may use it.
 class BufferFinder {
@@ -27,6 +47,7 @@ class BufferFinder {
     if (one_process_ || registry_.own().added() > 0 || registry_.has_inherited()) return AddressQueries::all;
     return registry_.is_split() ? AddressQueries::large : AddressQueries::none;
   }
+  FruitlessQueries& fruitless_queries() { return fruitless_queries_; }
   // Returns the address of this member's buffer for the others. `is_readable`: others may read it in this process.
   BufferAddress find(const void* data, std::size_t bytes, bool is_readable);
   // True if the other members may copy this buffer by its address.
@@ -53,6 +74,7 @@ class BufferFinder {
  private:
   bool one_process_;
   bool is_crowded_ = false;
+  FruitlessQueries fruitless_queries_;
   SymmetricRegistry registry_;
   ProcessMemoryReader reader_;
 };

@@ -12,6 +12,8 @@
 
 #include "collectives/communicator/batch.hpp"
 #include "collectives/communicator/cartesian.hpp"
+#include "collectives/communicator/communicator_core.hpp"
+#include "collectives/communicator/communicator_member.hpp"
 #include "tests/collectives/communicator/all_ranks.hpp"
 #include "tests/support/holds.hpp"
 
@@ -150,6 +152,42 @@ TEST(CommunicatorMpi, MembersThatBeginACallAnewMeetThoseThatRepeatIt) {
       ASSERT_TRUE(in_place || back == mine) << count << " numbers, turn " << turn;
     }
   }
+}
+
+// After a few calls that found nothing, those of the kind ask rarely, and find symmetric memory again when they have
+// it.
+TEST(CommunicatorMpi, OrdinaryBuffersBesideSymmetricMemoryAreRarelyAskedFor) {
+  Communicator all = all_ranks();
+  node::Room* const room = all.core()->member().engine().platform().room();
+  if (room == nullptr || all.size() == 1) return;
+  constexpr std::size_t count = 2048;
+  std::vector<int> mine(count, all.rank() + 1);
+  std::vector<int> got(count);
+  const std::vector<int> right(count, all.size() * (all.size() + 1) / 2);
+  // Returns the steps of so many calls.
+  const auto steps_of = [&](std::span<const int> from, std::span<int> to, int calls) {
+    const node::StepNumber before = room->ring().last();
+    for (int i = 0; i < calls; ++i) {
+      std::ranges::fill(to, 0);
+      all.all_reduce(from, to, sum);
+      EXPECT_TRUE(std::ranges::equal(to, right)) << i;
+    }
+    return room->ring().last() - before;
+  };
+  const auto without = steps_of(mine, got, 200);
+  const SymmetricBuffer<int> in = all.allocate<int>(count);
+  const SymmetricBuffer<int> out = all.allocate<int>(count);
+  std::ranges::copy(mine, in.begin());
+  const auto beside = steps_of(mine, got, 200);
+  EXPECT_GT(beside, without) << "nothing asked";
+  EXPECT_LT(beside, without + 20);
+  const std::uint64_t copied = room->copied_bytes();
+  steps_of(mine, got, 10);
+  const std::uint64_t of_ordinary = room->copied_bytes() - copied;
+  steps_of(in, out, 100);
+  const std::uint64_t then = room->copied_bytes();
+  steps_of(in, out, 10);
+  EXPECT_LT(room->copied_bytes() - then, of_ordinary) << "symmetric memory was not found again";
 }
 
 TEST(CommunicatorMpi, AGridDoesNotMeetMessages) {
