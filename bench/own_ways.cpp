@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <tuple>
 
 #include "collectives/communicator/communicator_core.hpp"
 #include "topology/base/text.hpp"
@@ -20,10 +21,15 @@ BenchCandidate running(std::string_view name, Communicator& on, const detail::Ca
       .name = std::string(name), .once = [&on, request, owner] { on.core()->run(request); }, .algorithm = algorithm};
 }
 
-// Makes candidates on a communicator of the same members with other options.
+// Makes a communicator of the same members with other options.
+std::shared_ptr<Communicator> another(Communicator& world, const CommunicatorOptions& options) {
+  return std::make_shared<Communicator>(world.core()->factory().split(0, world.rank(), options));
+}
+
+// Makes candidates on such a communicator.
 CandidateMaker on_another(Communicator& world, const std::string& name, bool only_reductions,
                           const CommunicatorOptions& options) {
-  const auto other = std::make_shared<Communicator>(world.core()->factory().split(0, world.rank(), options));
+  const std::shared_ptr<Communicator> other = another(world, options);
   return [other, name, only_reductions](const Subject& subject, Buffers& buffers) -> std::optional<BenchCandidate> {
     if (subject.collective == Collective::sendrecv || (only_reductions && !reduces(subject.collective)))
       return std::nullopt;
@@ -45,7 +51,8 @@ class SymmetricCopy {
   SymmetricBuffer<std::byte> memory_;
 };
 
-std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& subject, Buffers& buffers) {
+std::optional<BenchCandidate> on_symmetric(const std::shared_ptr<Communicator>& world, const Subject& subject,
+                                           Buffers& buffers) {
   const auto in = buffers.input_bytes();
   const auto out = buffers.output_bytes();
   if (subject.collective == Collective::sendrecv || subject.collective == Collective::barrier) return std::nullopt;
@@ -55,20 +62,23 @@ std::optional<BenchCandidate> on_symmetric(Communicator& world, const Subject& s
   const std::byte* const end = subject.in_place
                                    ? std::max<const std::byte*>(in.data() + in.size(), out.data() + out.size())
                                    : in.data() + in.size();
-  const auto first = std::make_shared<SymmetricCopy>(world, begin, static_cast<std::size_t>(end - begin));
-  const auto second = subject.in_place ? first : std::make_shared<SymmetricCopy>(world, out.data(), out.size());
+  const auto first = std::make_shared<SymmetricCopy>(*world, begin, static_cast<std::size_t>(end - begin));
+  const auto second = subject.in_place ? first : std::make_shared<SymmetricCopy>(*world, out.data(), out.size());
   if (request.input.data != nullptr) request.input.data = first->at(request.input.data);
   if (request.output.data != nullptr) request.output.data = second->at(request.output.data);
-  return running("symmetric", world, request, std::pair(first, second));
+  return running("symmetric", *world, request, std::tuple(world, first, second));
 }
 
 }  // namespace
 
 CandidateMaker own_way(Communicator& world, std::string_view name) {
-  if (name == "symmetric")
-    return [&world](const Subject& subject, Buffers& buffers) { return on_symmetric(world, subject, buffers); };
   CommunicatorOptions options = world.options();
   options.name = text(options.name, '/', name);
+  // Calls with ordinary buffers would make a communicator ask for symmetric memory less often.
+  if (name == "symmetric")
+    return [other = another(world, options)](const Subject& subject, Buffers& buffers) {
+      return on_symmetric(other, subject, buffers);
+    };
   if (name == "messages") options.node_memory = false;
   if (name == "checked") options.checksums = true;
   if (name == "reproducible") options.order = Order::reproducible;

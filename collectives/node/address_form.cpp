@@ -8,6 +8,7 @@
 
 #include "collectives/gpu/combining.hpp"
 #include "collectives/gpu/device_backend.hpp"
+#include "collectives/mix_hash.hpp"
 #include "collectives/node/gpu_benefit.hpp"
 
 namespace lockstep::node {
@@ -19,7 +20,8 @@ std::byte not_yet{};
 // Returns the kind of a call; calls that a program repeats have the same.
 std::size_t kind_of(const CallContext& call) {
   std::size_t all = static_cast<std::size_t>(call.collective());
-  for (const std::size_t each : {static_cast<std::size_t>(call.spec().type), static_cast<std::size_t>(call.spec().op),
+  const ReduceOp op = reduces(call.collective()) ? call.spec().op : ReduceOp::sum;
+  for (const std::size_t each : {static_cast<std::size_t>(call.spec().type), static_cast<std::size_t>(op),
                                  static_cast<std::size_t>(std::bit_width(call.largest_block_bytes))})
     all = all * 37 + each;
   return all;
@@ -59,10 +61,13 @@ bool asks_for_addresses(const CallContext& call, AddressQueries address_queries)
   const std::size_t from =
       could_be_on_gpus ? std::min(call.tuning.direct_from, min_gpu_query_bytes) : call.tuning.direct_from;
   if (address_queries == AddressQueries::none || call.largest_block_bytes / times < from) return false;
-  // A program may have symmetric memory and pass ordinary buffers. Then calls of the kind ask once in so many steps.
-  constexpr StepNumber rarely = 61;
-  return could_be_on_gpus || !call.room->buffers().fruitless_queries().expects_none(kind_of(call)) ||
-         (call.room->ring().last() + 1) % rarely == 0;
+  // A program may have symmetric memory and pass ordinary buffers. Then calls of the kind ask in one of so many steps.
+  // These are spread, so that no loop can miss all of them. Large calls take long beside a question.
+  constexpr std::uint64_t rarely = 64;
+  constexpr std::size_t large = std::size_t{512} << 10U;
+  return could_be_on_gpus || call.largest_block_bytes >= large ||
+         !call.room->buffers().fruitless_queries().expects_none(kind_of(call)) ||
+         mix_hash(0, call.room->ring().last() + 1) % rarely == 0;
 }
 
 bool may_read_processes(const CallContext& call) {

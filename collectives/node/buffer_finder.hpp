@@ -18,19 +18,22 @@ enum class AddressQueries : std::uint8_t { none, large, all };
 // Counts the questions that found no buffer outside of slots, by kinds of calls. All members count alike.
 class FruitlessQueries {
  public:
-  // True if the last few questions by calls of this kind found none.
-  bool expects_none(std::size_t kind) const { return times_[kind % kinds] >= few; }
+  FruitlessQueries() { left_.fill(few); }
+  // True if the last few questions by calls of this kind found none, or the last many if one has ever found some.
+  bool expects_none(std::size_t kind) const { return left_[kind % kinds] == 0; }
   // Records the answer to a question by a call of this kind.
   void count(bool found, std::size_t kind) {
-    std::uint8_t& times = times_[kind % kinds];
-    times = static_cast<std::uint8_t>(found ? 0 : std::min(times + 1, few));
+    std::uint8_t& left = left_[kind % kinds];
+    left = static_cast<std::uint8_t>(found ? many : std::max(left - 1, 0));
   }
 
  private:
-  static constexpr int few = 8;             // a guess
-  static constexpr std::size_t kinds = 64;  // kinds with the same remainder share a counter
+  // Are the questions that may find none; guesses.
+  static constexpr int few = 8;
+  static constexpr int many = 64;
+  static constexpr std::size_t kinds = 251;  // kinds with the same remainder share a counter
 
-  std::array<std::uint8_t, kinds> times_{};
+  std::array<std::uint8_t, kinds> left_;
 };
 
 // Serves one member of a room. One thread at a time may use it.
