@@ -118,7 +118,9 @@ void expect_that_idle_ones_return_memory(const std::function<void(Communicator&)
   const double idle = shared_kib() - before;
   all.barrier();
   if (all.rank() == 0) std::cout << used << " KiB, idle " << idle << std::endl;
-  constexpr double few = many * 32.0;  // KiB; if members read in each other's processes, slots are not used at all
+  // In KiB: lines stay. On a busy machine some are idle before all were used, and if members read in each other's
+  // processes, slots are not used at all.
+  constexpr double few = many * 128.0;
   EXPECT_LT(idle, std::max(used / 2, few));
   for (Communicator& each : kept) use(each);
 }
@@ -137,7 +139,7 @@ TEST(ManyCommunicators, IdleOnesReturnTheirSlots) {
 TEST(ManyCommunicators, IdleOnesReturnTheirPages) {
   std::vector<int> data(256);
   expect_that_idle_ones_return_memory([&](Communicator& made) {
-    for (int i = 0; i < 200; ++i) {
+    for (int i = 0; i < 130; ++i) {
       std::ranges::fill(data, made.rank() == i % made.size() ? i : -1);
       made.broadcast(data, i % made.size());
       EXPECT_EQ(data, std::vector(data.size(), i));
