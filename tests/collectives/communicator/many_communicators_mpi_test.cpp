@@ -107,9 +107,13 @@ void expect_that_idle_ones_return_memory(const std::function<void(Communicator&)
   std::deque<Communicator> kept;
   for (int i = 0; i < many; ++i) kept.push_back(all.duplicate());
   const double before = shared_kib();
-  for (Communicator& each : kept) use(each);
+  double of_one = 0;  // KiB; on a slow machine the first ones are idle before the last one is used
+  for (Communicator& each : kept) {
+    const double so_far = shared_kib();
+    use(each);
+    of_one = std::max(of_one, shared_kib() - so_far);
+  }
   all.barrier();
-  const double used = shared_kib() - before;
   for (int i = 0; i < 4; ++i) {
     std::this_thread::sleep_for(2 * IdleMemory::longest);
     for (Communicator& each : others) use(each);
@@ -117,11 +121,9 @@ void expect_that_idle_ones_return_memory(const std::function<void(Communicator&)
   all.barrier();
   const double idle = shared_kib() - before;
   all.barrier();
-  if (all.rank() == 0) std::cout << used << " KiB, idle " << idle << std::endl;
-  // In KiB: lines stay. On a busy machine some are idle before all were used, and if members read in each other's
-  // processes, slots are not used at all.
-  constexpr double few = many * 128.0;
-  EXPECT_LT(idle, std::max(used / 2, few));
+  if (all.rank() == 0) std::cout << many * of_one << " KiB, idle " << idle << std::endl;
+  constexpr double few = many * 32.0;  // KiB; if members read in each other's processes, slots are not used at all
+  EXPECT_LT(idle, std::max(many * of_one / 2, few));
   for (Communicator& each : kept) use(each);
 }
 
@@ -140,8 +142,8 @@ TEST(ManyCommunicators, IdleOnesReturnTheirPages) {
   std::vector<int> data(256);
   expect_that_idle_ones_return_memory([&](Communicator& made) {
     for (int i = 0; i < 130; ++i) {
-      std::ranges::fill(data, made.rank() == i % made.size() ? i : -1);
-      made.broadcast(data, i % made.size());
+      std::ranges::fill(data, made.rank() == 0 ? i : -1);
+      made.broadcast(data, 0);
       EXPECT_EQ(data, std::vector(data.size(), i));
     }
     made.barrier();

@@ -44,8 +44,8 @@ class RoomTransport final : public ForwardingTransport {
   std::unique_ptr<node::Room> room_;
 };
 
-// Returns a transport in the node's memory. Members take large messages from each other's memory as threads of one
-// process, or as processes that read each other, or not at all: then such messages come in parts.
+// Returns a room whose members take large messages from each other's memory as threads of one process, or as processes
+// that read each other, or not at all: then such messages come in parts. Crowded members share cores.
 std::unique_ptr<node::Room> room_of(Exchange& exchange, Kind kind) {
   auto room = node::make_room(exchange, false);
   if (kind != Kind::node) {
