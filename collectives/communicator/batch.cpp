@@ -13,7 +13,13 @@ namespace {
 
 // True for functions that may differ although members compare them as equal: by their captured state, or if only the
 // name is compared.
-bool is_one_of_its_kind(const detail::Reduction& reduction) { return reduction.user.has_state || reduction.is_named; }
+bool is_one_of_its_kind(const detail::Reduction& reduction) {
+  return reduction.user && (reduction.user->on_host.has_state || reduction.user->is_named);
+}
+
+bool have_same_function(const detail::Reduction& a, const detail::Reduction& b) {
+  return a.user.has_value() == b.user.has_value() && (!a.user || a.user->on_host.apply == b.user->on_host.apply);
+}
 
 // True if the two can travel as one message and be combined by one function. The decision uses only values that are
 // equal on all members. Factors may differ, because each tensor is multiplied before it travels.
@@ -22,7 +28,7 @@ bool alike(const detail::CallRequest& a, const detail::CallRequest& b) {
   if (is_one_of_its_kind(a.reduction) || is_one_of_its_kind(b.reduction)) return false;
   return a.collective == b.collective && a.type == b.type && a.element_bytes == b.element_bytes && a.root == b.root &&
          a.reduction.op == b.reduction.op && a.reduction.commutes == b.reduction.commutes &&
-         a.reduction.user.apply == b.reduction.user.apply;
+         have_same_function(a.reduction, b.reduction);
 }
 
 // Returns a fingerprint of the tensors, which must be equal on all members of a call for several at once.

@@ -57,7 +57,7 @@ BoundCall CallBinder::bind(const CallRequest& request, QueryRule query_rule) {
         .input = whole.input.data,
         .output = whole.output.data,
         .kernel = request.reduction.op == ReduceOp::user ? nullptr : find_kernel(request.type, request.reduction.op),
-        .user = request.reduction.user,
+        .user = request.reduction.user ? request.reduction.user->on_host : UserReduce{},
         .factor = request.reduction.factor,
         .origin = request.origin,
         .limit = member_.options().timeout};

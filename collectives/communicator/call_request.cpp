@@ -266,6 +266,7 @@ std::string name_of(const CallRequest& request) {
 
 Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& partitions) {
   check_sizes(request, size);
+  const std::uint64_t function = request.reduction.user ? request.reduction.user->fingerprint : 0;
   Spec spec{.collective = request.collective,
             .type = request.type,
             .op = request.reduction.op,
@@ -273,7 +274,7 @@ Spec spec_of(const CallRequest& request, int size, int index, PartitionCache& pa
             .element_bytes = request.element_bytes,
             .root = request.root,
             .commutes = request.reduction.commutes,
-            .fingerprints = {.layout = request.layout, .function = request.reduction.fingerprint}};
+            .fingerprints = {.layout = request.layout, .function = function}};
   if (is_unequal(request.collective))
     cut_unequal(request, spec, size, index, partitions);
   else

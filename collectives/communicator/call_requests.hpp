@@ -10,46 +10,46 @@ namespace lockstep::detail::requests {
 // Holds numbers of elements, or offsets in elements: one for each member.
 using Counts = std::span<const std::size_t>;
 
-// Returns a request without buffers for elements of R's type.
+// Returns a request for elements of R's type. A request is large, so its parts are written where they stay.
 template <class R>
-CallRequest plain(Collective collective, int root, Origin origin) {
+CallRequest plain(Collective collective, const BufferView& input, const BufferView& output, int root, Origin origin) {
   using T = Element<R>;
-  return {
-      .collective = collective, .type = data_type_of<T>, .element_bytes = sizeof(T), .root = root, .origin = origin};
+  return {.collective = collective,
+          .type = data_type_of<T>,
+          .element_bytes = sizeof(T),
+          .root = root,
+          .input = input,
+          .output = output,
+          .origin = origin};
 }
 
 // Returns a request with separate input and output, which must have the same element type.
 template <class In, class Out>
 CallRequest move(Collective collective, const In& in, Out&& out, int root, Origin origin) {
   check_same_element<In, Out>();
-  CallRequest request = plain<In>(collective, root, origin);
-  request.input = input_of(in);
-  request.output = output_of(out);
-  return request;
+  return plain<In>(collective, input_of(in), output_of(out), root, origin);
 }
 
 // Returns a request as move() does, with the reduction `op`.
 template <class In, class Out, class Op>
 CallRequest reduce(Collective collective, const In& in, Out&& out, const Op& op, int root, Origin origin) {
   CallRequest request = move(collective, in, out, root, origin);
-  request.reduction = reduction_of<Element<In>>(op);
+  set_reduction<Element<In>>(request.reduction, op);
   return request;
 }
 
 // Returns a request with one buffer that is both input and output.
 template <class R>
 CallRequest move_in_place(Collective collective, R&& data, int root, Origin origin) {
-  CallRequest request = plain<R>(collective, root, origin);
-  request.output = output_of(data);
-  request.input = request.output;
-  return request;
+  const BufferView both = output_of(data);
+  return plain<R>(collective, both, both, root, origin);
 }
 
 // Returns a request as move_in_place() does, with the reduction `op`.
 template <class R, class Op>
 CallRequest reduce_in_place(Collective collective, R&& data, const Op& op, int root, Origin origin) {
   CallRequest request = move_in_place(collective, data, root, origin);
-  request.reduction = reduction_of<Element<R>>(op);
+  set_reduction<Element<R>>(request.reduction, op);
   return request;
 }
 
@@ -122,7 +122,7 @@ CallRequest scatter_v(Collective collective, const In& in, Out&& out, Counts sen
 template <class In, class Out, class Op>
 CallRequest reduce_scatter_v(const In& in, Out&& out, Counts send_counts, const Op& op, Origin origin) {
   CallRequest request = scatter_v(Collective::reduce_scatter_v, in, out, send_counts, {}, 0, origin);
-  request.reduction = reduction_of<Element<In>>(op);
+  set_reduction<Element<In>>(request.reduction, op);
   return request;
 }
 

@@ -31,8 +31,7 @@ std::size_t bytes_of(const Spec& spec) {
 
 // Returns the GPU that holds all data of the request, or the host if no single GPU does.
 int device_of(const CallRequest& request) {
-  if (request.reduction.op == ReduceOp::user && request.reduction.on_gpu.put == nullptr)
-    return gpu::MemoryLocation::host;
+  if (request.reduction.user && request.reduction.user->on_gpu.put == nullptr) return gpu::MemoryLocation::host;
   int device = GpuCall::anywhere;
   for (const BufferView* each : {&request.input, &request.output}) {
     if (each->count == 0) continue;
@@ -46,7 +45,9 @@ int device_of(const CallRequest& request) {
 nccl::NcclCall step_of(const CallRequest& request, const Spec& spec) {
   // An empty buffer may have an address in unrelated memory.
   const auto at = [](const BufferView& data) { return data.count > 0 ? static_cast<std::byte*>(data.data) : nullptr; };
-  return {spec, at(request.input), at(request.output), request.reduction.factor, request.reduction.on_gpu};
+  const Reduction& reduction = request.reduction;
+  return {spec, at(request.input), at(request.output), reduction.factor,
+          reduction.user ? reduction.user->on_gpu : gpu::UserLaunch{}};
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <typeinfo>
@@ -113,15 +114,21 @@ std::uint64_t fingerprint_of(const Function& function) {
     return type;
 }
 
-// Holds a reduction after the compiler has checked its types and erased them.
+// Holds the parts that only a user's reduction has, with their types erased.
+struct UserReduction {
+  UserReduce on_host;
+  gpu::UserLaunch on_gpu = {};
+  std::uint64_t fingerprint = 0;  // Identifies the function.
+  bool is_named = false;          // True if other ranks may have another function of that name.
+};
+
+// Holds a reduction after the compiler has checked its types and erased them. The user's part is large, and most calls
+// have none, so that nothing of it is written then.
 struct Reduction {
   ReduceOp op;
   bool commutes = true;
   double factor = 1;
-  UserReduce user = {};
-  gpu::UserLaunch on_gpu = {};
-  std::uint64_t fingerprint = 0;  // Identifies the user's function.
-  bool is_named = false;          // True if other ranks may have another function of that name.
+  std::optional<UserReduction> user = {};
 };
 
 // Applies a copy of the user's function to `count` elements on the host, so that the captured values never change.
@@ -149,17 +156,15 @@ constexpr bool is_fractional(DataType type) { return type >= DataType::f16 && ty
 
 // Copies the user's function byte by byte into a Reduction; the compiler refuses one that cannot be copied so.
 template <class T, class Function>
-Reduction user_reduction(const Function& function, bool commutes) {
+UserReduction user_reduction(const Function& function) {
   static_assert(std::is_invocable_r_v<T, Function, const T&, const T&>,
                 "lockstep: your reduction must be callable as T(T, T), T being the element type of the buffers");
   static_assert(
       std::is_trivially_copyable_v<Function> && sizeof(Function) <= UserReduce::state_bytes,
       "lockstep: your reduction is copied byte by byte: capture plain values of at most 48 bytes in all, or a "
       "pointer to larger data");
-  Reduction reduction{.op = ReduceOp::user, .commutes = commutes};
-  reduction.user.apply = &apply_each<T, Function>;
-  std::memcpy(reduction.user.state.data(), &function, sizeof function);
-  reduction.user.has_state = !std::is_empty_v<Function>;
+  UserReduction reduction{.on_host = {.apply = &apply_each<T, Function>, .has_state = !std::is_empty_v<Function>}};
+  std::memcpy(reduction.on_host.state.data(), &function, sizeof function);
   return reduction;
 }
 
@@ -179,16 +184,17 @@ gpu::UserLaunch user_launch(const Launcher& launcher) {
   return own;
 }
 
-// Returns the reduction for elements of type T; the compiler refuses an operation that does not fit T.
+// Sets the operation for elements of type T; the compiler refuses one that does not fit T.
 template <class T, class Op>
-Reduction reduction_of(const Op& op) {
+void set_reduction(Reduction& reduction, const Op& op) {
   constexpr DataType type = data_type_of<T>;
+  reduction.op = Op::op;
   if constexpr (Op::op == ReduceOp::user) {
-    Reduction reduction = user_reduction<T>(op.function, Op::commutes);
-    reduction.is_named = op.name != 0;
-    reduction.fingerprint = reduction.is_named ? op.name : fingerprint_of<T>(op.function);
-    if constexpr (!std::is_same_v<decltype(op.launcher), NoLauncher>) reduction.on_gpu = user_launch<T>(op.launcher);
-    return reduction;
+    reduction.commutes = Op::commutes;
+    UserReduction& user = reduction.user.emplace(user_reduction<T>(op.function));
+    user.is_named = op.name != 0;
+    user.fingerprint = user.is_named ? op.name : fingerprint_of<T>(op.function);
+    if constexpr (!std::is_same_v<decltype(op.launcher), NoLauncher>) user.on_gpu = user_launch<T>(op.launcher);
   } else {
     static_assert(type != DataType::opaque,
                   "lockstep: this type is unknown to the built-in operations; give your own function: commutative(f) "
@@ -204,9 +210,7 @@ Reduction reduction_of(const Op& op) {
     static_assert(type != DataType::boolean || is_bitwise(Op::op),
                   "lockstep: bool can be reduced with logical_and, logical_or, logical_xor (or the bitwise ones); to "
                   "count, sum integers");
-    Reduction reduction{.op = Op::op};
     if constexpr (Op::op == ReduceOp::premul_sum) reduction.factor = op.factor;
-    return reduction;
   }
 }
 

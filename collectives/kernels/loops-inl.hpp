@@ -43,11 +43,18 @@ struct LoopCall {
 template <class Format, class Op>
 class Loop {
  public:
-  // Runs the call. `fixed` is the number of sources, or `told`.
+  // Runs the call. `fixed` is the number of sources, or `told`. Small data need none of the loop's set-up.
   template <int fixed>
-  static HWY_NOINLINE void run(const Op& op, const LoopCall& given) {
-    if (given.bytes == 0) return;
-    if (given.bytes < Format::chunk_bytes()) return combine_part(op, given, 0, given.bytes);
+  static HWY_INLINE void run(const Op& op, const LoopCall& call) {
+    if (call.bytes >= Format::chunk_bytes())
+      run_large<fixed>(op, call);
+    else if (call.bytes > 0)
+      combine_part(op, call, 0, call.bytes);
+  }
+
+ private:
+  template <int fixed>
+  static HWY_NOINLINE void run_large(const Op& op, const LoopCall& given) {
     // The pointers are copied to the stack, where the compiler sees that no store changes them.
     constexpr std::size_t room = fixed == told ? 1 : static_cast<std::size_t>(fixed);
     const void* local_sources[room];
@@ -65,7 +72,6 @@ class Loop {
     if (at < call.bytes) combine_part(op, call, at, call.bytes - at);
   }
 
- private:
   // Combines less than four vectors. It is compiled once for all numbers of sources, since only the loop has to be
   // fast.
   static HWY_NOINLINE void combine_part(const Op& op, const LoopCall& call, std::size_t at, std::size_t bytes) {
