@@ -42,6 +42,7 @@ void Combiner::set(const Call& call) {
   element_ = call.plan->spec.element_bytes;
   by_tree_ = goes_by_tree(call);
   divides_ = call.plan->spec.op == ReduceOp::avg;
+  is_plain_ = !by_tree_ && !divides_;
   block_ = elements_at_a_time(call.plan->spec);
   scratch_ = aligned(memory_.data());
 }
@@ -53,7 +54,7 @@ void Combiner::two(void* target, const void* left, const void* right, std::size_
     call_->kernel->two(target, left, right, count);
 }
 
-void Combiner::combine(void* target, const void* const* sources, int number, std::size_t count) {
+void Combiner::combine_otherwise(void* target, const void* const* sources, int number, std::size_t count) {
   if (count == 0) return;
   add_up(target, sources, number, count);
   if (divides_) divide(call_->plan->spec.type, target, target, count, call_->plan->size);

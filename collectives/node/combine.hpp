@@ -30,9 +30,14 @@ class Combiner {
   void set(const Call& call);
   // Combines `count` elements of each of the `number` sources, which are in the order of the members, into `target`.
   // The target may be exactly one of the sources, and must not overlap one in any other way.
-  void combine(void* target, const void* const* sources, int number, std::size_t count);
+  void combine(void* target, const void* const* sources, int number, std::size_t count) {
+    if (is_plain_ && number > 1) [[likely]]
+      return call_->kernel->many(target, sources, number, count);
+    combine_otherwise(target, sources, number, count);
+  }
 
  private:
+  void combine_otherwise(void* target, const void* const* sources, int number, std::size_t count);
   const std::byte* value(const void* const* sources, int first, int last, std::size_t skip, std::size_t count,
                          std::size_t level, std::byte* target);
   void add_up(void* target, const void* const* sources, int number, std::size_t count);
@@ -42,6 +47,7 @@ class Combiner {
   std::size_t element_ = 1;
   bool by_tree_ = false;
   bool divides_ = false;
+  bool is_plain_ = false;  // one pass of a kernel is all
   std::size_t block_ = 0;  // elements that are combined at a time, which stay in the first cache
   std::vector<std::byte> memory_;
   std::byte* scratch_ = nullptr;

@@ -65,7 +65,9 @@ class NodeCollective {
     call_.output = static_cast<std::byte*>(call_.call->output);
     call_.call_tag = call_tag;
     is_done_ = false;
-    if (is_streamed) {
+    if (is_streamed && form_ == &pairwise_ && pairwise_.is_repeatable()) {
+      is_done_ = pairwise_.repeat(poll_limits);
+    } else if (is_streamed) {
       begin_stream();
       advance(poll_limits);
     } else {

@@ -90,26 +90,36 @@ void OnePhaseForm::keep_input(SlotCopies* copies) {
 
 void OnePhaseForm::list_moves() {
   const CallContext& all = call();
-  sent_.clear();
-  received_.clear();
-  own_ = {};
+  moves_.clear();
   are_moves_listed_ = true;
   repeats_by_moves_ = is_repeatable() && parts() == 1 && all.collective() != Collective::all_reduce &&
                       !all.devices.has_any() && all.call->pieces == nullptr && !all.room->write_strategy().is_off();
   if (!repeats_by_moves_) return;
   if (!is_unread_) {
     each_range(0, false, [&](std::size_t at, std::size_t offset, std::size_t bytes) {
-      sent_.push_back({all.me(), at, offset, bytes});
+      moves_.sent.push_back({all.me(), at, offset, bytes});
     });
   }
-  if (reduces(all.collective())) return;
+  if (reduces(all.collective())) return list_result();
   const std::size_t at = all.has_block_for_each ? static_cast<std::size_t>(all.me()) * region_ : 0;
-  each_received(0, [&](int member, const ByteRange& to) { received_.push_back({member, at, to.offset, to.bytes}); });
+  each_received(0, [&](int member, const ByteRange& to) {
+    moves_.received.push_back({member, at, to.offset, to.bytes});
+  });
   const OwnBlock own = all.own_block();
-  own_ = {all.me(), 0, 0, own.bytes};
   if (own.bytes == 0) return;
-  own_.at = static_cast<std::size_t>(own.from - all.input);
-  own_.offset = static_cast<std::size_t>(own.to - all.output);
+  moves_.own = {static_cast<std::size_t>(own.from - all.input), static_cast<std::size_t>(own.to - all.output),
+                own.bytes};
+}
+
+// Notes the places of the one part of a result, and of its sources.
+void OnePhaseForm::list_result() {
+  const CallContext& all = call();
+  const ByteRange to = all.output_from(all.me());
+  moves_.result = {.at = all.has_block_for_each ? static_cast<std::size_t>(all.me()) * region_ : 0,
+                   .from = all.has_block_for_each ? all.input_for(all.me()).offset : 0,
+                   .to = to.offset,
+                   .count = to.bytes / all.element(),
+                   .members = all.receives && to.bytes > 0 ? contributions() : 0};
 }
 
 bool OnePhaseForm::repeat(PollLimits& poll_limits) {
@@ -133,19 +143,29 @@ bool OnePhaseForm::repeat_moves(PollLimits& poll_limits) {
       all.copy_to_output(to, from, bytes);
   };
   std::byte* const mine = my_next();
-  for (const Move& move : sent_) {
+  for (const Move& move : moves_.sent) {
     if (move.bytes < WriteStrategy::timed_from)
       copy(mine + move.at, all.input + move.offset, move.bytes);
     else
       input().publish(mine + move.at, move.offset, move.bytes);
   }
   publish();
-  if (own_.bytes > 0) copy(all.output + own_.offset, all.input + own_.at, own_.bytes);
+  const OwnMove& own = moves_.own;
+  if (own.bytes > 0) copy(all.output + own.to, all.input + own.from, own.bytes);
   if (!has_all_steps(poll_limits)) return false;
-  if (reduces(all.collective())) read_part(0);
-  for (const Move& move : received_) copy(all.output + move.offset, data(move.member, first()) + move.at, move.bytes);
+  if (moves_.result.members > 0) combine_result();
+  for (const Move& move : moves_.received)
+    copy(all.output + move.offset, data(move.member, first()) + move.at, move.bytes);
   set_phase(FormPhase::done);
   return true;
+}
+
+void OnePhaseForm::combine_result() {
+  const CallContext& all = call();
+  const ListedResult& result = moves_.result;
+  for (int member = 0; member < result.members; ++member)
+    all.sources[member] = member == all.me() ? all.input + result.from : data(member, first()) + result.at;
+  all.combiner->combine(all.output + result.to, all.sources, result.members, result.count);
 }
 
 bool OnePhaseForm::fill() {
@@ -298,13 +318,17 @@ void OnePhaseForm::read_part(std::size_t part) {
       part, [&](int member, const ByteRange& to) { output().write(to.offset, published_by(member, part), to.bytes); });
 }
 
+// Returns the number of members, from the first one on, whose data my result combines.
+int OnePhaseForm::contributions() const {
+  if (call().collective() == Collective::scan) return call().me() + 1;
+  return call().collective() == Collective::exscan ? call().me() : call().members();
+}
+
 void OnePhaseForm::combine_part(std::size_t part) {
   const CallContext& all = call();
   const ByteRange from = of_part(all.has_block_for_each ? all.input_for(all.me()) : all.common(), part);
   const ByteRange to = of_part(all.output_from(all.me()), part);
-  int number = all.members();
-  if (all.collective() == Collective::scan) number = all.me() + 1;
-  if (all.collective() == Collective::exscan) number = all.me();
+  const int number = contributions();
   if (number == 0 || to.bytes == 0) return;
   for (int member = 0; member < number; ++member)
     all.sources[member] =

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "collectives/node/listed_moves.hpp"
 #include "collectives/node/slot_form.hpp"
 
 namespace lockstep::node {
@@ -15,10 +16,7 @@ class OnePhaseForm final : public SlotForm {
  public:
   void begin(CallContext& call, SlotCopies* copies);
   // Allocates the memory that repeat() would need.
-  void reserve(std::size_t members) {
-    sent_.reserve(members);
-    received_.reserve(members);
-  }
+  void reserve(std::size_t members) { moves_.reserve(members); }
   // True if repeat() may run the same call again.
   bool is_repeatable() const { return !is_hidden_ && download() == nullptr && upload() == nullptr; }
   // Begins the call once more with the context's new values, and advances it at once by at most these looks. Returns
@@ -44,6 +42,9 @@ class OnePhaseForm final : public SlotForm {
   void learn_steps();
   void keep_input(SlotCopies* copies);
   void list_moves();
+  void list_result();
+  void combine_result();
+  int contributions() const;
   bool repeat_moves(PollLimits& poll_limits);
   void copy_own_block_on_gpu();
   void copy_own_part(std::size_t part);
@@ -61,18 +62,9 @@ class OnePhaseForm final : public SlotForm {
   bool is_hidden_ = false;  // members do not know each other's counts
   bool is_unread_ = false;  // no other member reads this one's data
   bool is_combined_by_last_ = false;
-  // Holds a piece of data: in what `member` publishes, and in the caller's buffer.
-  struct Move {
-    int member;
-    std::size_t at;
-    std::size_t offset;
-    std::size_t bytes;
-  };
   bool are_moves_listed_ = false;  // for the call that is repeated
-  bool repeats_by_moves_ = false;  // it takes one step on the host, and its repetitions copy by the lists
-  std::vector<Move> sent_;
-  std::vector<Move> received_;
-  Move own_ = {};                      // from `at` in the input
+  bool repeats_by_moves_ = false;  // it takes one step on the host, and its repetitions copy by the list
+  ListedMoves moves_;
   std::vector<std::byte> kept_input_;  // the input, if the output would overwrite it too early
 };
 

@@ -3,6 +3,7 @@
 #include "collectives/node/pairwise_form.hpp"
 
 #include <algorithm>
+#include <span>
 
 #include "collectives/node/address_form.hpp"
 #include "topology/base/error.hpp"
@@ -22,13 +23,30 @@ constexpr std::size_t crowded_read_from = std::size_t{64} << 10U;
 // cache: 256 KiB took 13 us instead of 18, 4 MiB 330 instead of 550 (2026-11-30).
 constexpr std::size_t gather_from = std::size_t{128} << 10U;
 
-// Is the end of a block in a line or page, counted from the end of the table.
-using InlineEnd = std::uint32_t;
-
-InlineEnd inline_end(const std::byte* table, std::size_t place) {
-  InlineEnd end = 0;
+std::uint32_t inline_end(const std::byte* table, std::size_t place) {
+  std::uint32_t end = 0;
   std::memcpy(&end, table + place * sizeof end, sizeof end);
   return end;
+}
+
+// Return the number of blocks in a member's table, and the place of a member's block there.
+std::size_t table_size(const CallContext& call) {
+  return only_root_receives(call.collective()) ? 1 : static_cast<std::size_t>(call.members());
+}
+std::size_t place_in_table(const CallContext& call, int receiver) {
+  return only_root_receives(call.collective()) ? 0 : static_cast<std::size_t>(receiver);
+}
+
+// Returns where a sender has its blocks for others, after it has published the step.
+StepStorage storage_of(const CallContext& call, int sender, StepNumber step) {
+  return static_cast<StepStorage>(call.room->ring().line(sender, step).beside_data);
+}
+
+void check_size(const CallContext& call, int from, std::size_t sent, std::size_t expected) {
+  if (sent == expected) return;
+  throw Error(Code::mismatch,
+              text("rank ", from, " sent ", sent, " bytes to rank ", call.me(), ", which receives ", expected),
+              "let both sides of a message have the same count and type");
 }
 
 }  // namespace
@@ -60,28 +78,80 @@ void PairwiseForm::begin(CallContext& call) {
   set_steps(1);
   const Collective collective = call.collective();
   is_in_place_ = call.spec().in_place && call.has_block_for_each && cuts_output(collective);
-  if (is_in_place_ && !(call.spec().input_blocks == call.spec().output_blocks)) keep_input();
+  keeps_input_ = is_in_place_ && !(call.spec().input_blocks == call.spec().output_blocks);
+  if (keeps_input_) keep_input();
   const auto n = static_cast<std::size_t>(call.members());
   outgoing_.assign(n, {});
   incoming_.assign(n, {});
-  inline_bytes_ = 0;
-  sees_all_ = true;
-  for (int i = 1; i < call.members(); ++i) {
-    const int member = (call.me() + i) % call.members();
-    const auto m = static_cast<std::size_t>(member);
-    if (sends_to(member)) {
-      const ByteRange block = call.input_for(member);
-      outgoing_[m] = {.from = call.input + block.offset, .bytes = block.bytes, .is_done = block.bytes == 0};
-      inline_bytes_ += block.bytes;
-    }
-    if (takes_from(member)) {
-      const ByteRange block = call.output_from(member);
-      incoming_[m] = {.to = call.output + block.offset, .bytes = block.bytes, .is_done = false};
-    } else {
-      sees_all_ = false;
-    }
-  }
+  list_moves();
   choose_storage();
+  set_up_blocks();
+}
+
+// Lists what moves. A program that repeats the call then computes no place or size again.
+void PairwiseForm::list_moves() {
+  const CallContext& all = call();
+  moves_.clear();
+  ends_.clear();
+  InlineEnd end = 0;
+  for (int member = 0; member < all.members(); ++member) {
+    if (member != all.me() && sends_to(member)) {
+      const ByteRange block = all.input_for(member);
+      if (block.bytes > 0) moves_.sent.push_back({member, end, block.offset, block.bytes});
+      end += static_cast<InlineEnd>(block.bytes);
+    }
+    if (!only_root_receives(all.collective()) || member == all.spec().root) ends_.push_back(end);
+  }
+  for (int i = 1; i < all.members(); ++i) {
+    const int member = (all.me() + i) % all.members();
+    if (!takes_from(member)) continue;
+    const ByteRange block = all.output_from(member);
+    moves_.received.push_back({member, 0, block.offset, block.bytes});
+  }
+  sees_all_ = moves_.received.size() + 1 == static_cast<std::size_t>(all.members());
+  const OwnBlock own = reduces(all.collective()) ? OwnBlock{} : all.own_block();
+  if (own.bytes > 0)
+    moves_.own = {static_cast<std::size_t>(own.from - all.input), static_cast<std::size_t>(own.to - all.output),
+                  own.bytes};
+}
+
+void PairwiseForm::set_up_blocks() {
+  for (const Move& move : moves_.sent)
+    outgoing_[static_cast<std::size_t>(move.member)] = {
+        .from = call().input + move.offset, .bytes = move.bytes, .is_done = false};
+  set_up_incoming(0);
+}
+
+void PairwiseForm::set_up_incoming(std::size_t first_move) {
+  for (const Move& move : std::span(moves_.received).subspan(first_move))
+    incoming_[static_cast<std::size_t>(move.member)] = {
+        .to = call().output + move.offset, .bytes = move.bytes, .is_done = false};
+}
+
+// Does what the phases do if all blocks lie in lines and pages, without looking at any block that does not move. What
+// is not there yet, or comes by another way, is left to advance().
+bool PairwiseForm::repeat(PollLimits& poll_limits) {
+  CallContext& all = call();
+  begin_steps(all, all.room->ring().last() + 1, 0);
+  if (!all.room->ring().is_free(storage())) {
+    set_up_blocks();
+    return false;
+  }
+  fill_inline();
+  publish();
+  PairwiseForm::after_publishing();
+  for (std::size_t i = 0; i < moves_.received.size(); ++i) {
+    const Move& move = moves_.received[i];
+    const bool has_come =
+        poll(poll_limits, [&] { return all.room->ring().has_published_in(move.member, first(), all.call_tag); });
+    if (!has_come || storage_of(all, move.member, first()) == StepStorage::slot) {
+      set_up_incoming(i);
+      return false;
+    }
+    take_inline(move.member, all.output + move.offset, move.bytes);
+  }
+  PairwiseForm::end_step();
+  return true;
 }
 
 bool PairwiseForm::sends_to(int member) const {
@@ -107,7 +177,8 @@ void PairwiseForm::keep_input() {
 // A member that sends nothing publishes an empty line. Each member decides for itself.
 void PairwiseForm::choose_storage() {
   const CallContext& all = call();
-  const std::size_t bytes = table_size() * sizeof(InlineEnd) + inline_bytes_;
+  std::size_t bytes = table_size(call()) * sizeof(InlineEnd);
+  for (const Move& move : moves_.sent) bytes += move.bytes;
   StepStorage storage = StepStorage::slot;
   if (!all.sends || bytes <= Line::room)
     storage = StepStorage::line;
@@ -123,38 +194,28 @@ void PairwiseForm::choose_storage() {
   set_needs(needs);
 }
 
-std::size_t PairwiseForm::table_size() const {
-  return only_root_receives(call().collective()) ? 1 : static_cast<std::size_t>(call().members());
-}
-
-std::size_t PairwiseForm::place_in_table(int receiver) const {
-  return only_root_receives(call().collective()) ? 0 : static_cast<std::size_t>(receiver);
-}
-
 bool PairwiseForm::fill() {
-  Line& line = call().room->ring().my_next_line();
-  line.beside_data = static_cast<std::uint64_t>(storage());
-  if (!call().sends) return true;
-  if (storage() == StepStorage::line)
-    fill_inline(line.payload);
-  else if (storage() == StepStorage::page)
-    fill_inline(call().room->ring().my_next_page());
-  else
+  if (storage() == StepStorage::slot) {
+    call().room->ring().my_next_line().beside_data = static_cast<std::uint64_t>(storage());
     fill_slot();
+    return true;
+  }
+  fill_inline();
+  for (const Move& move : moves_.sent) outgoing_[static_cast<std::size_t>(move.member)].is_done = true;
   return true;
 }
 
-void PairwiseForm::fill_inline(std::byte* place) {
-  std::byte* const data = place + table_size() * sizeof(InlineEnd);
-  InlineEnd end = 0;
-  for (int member = 0; member < call().members(); ++member) {
-    Outgoing& block = outgoing_[static_cast<std::size_t>(member)];
-    if (only_root_receives(call().collective()) && member != call().spec().root) continue;
-    if (!block.is_done) std::memcpy(data + end, block.from, block.bytes);
-    block.is_done = true;
-    end += static_cast<InlineEnd>(block.bytes);
-    std::memcpy(place + place_in_table(member) * sizeof end, &end, sizeof end);
-  }
+// Writes the table, and the blocks behind it.
+void PairwiseForm::fill_inline() {
+  StepRing& ring = call().room->ring();
+  Line& line = ring.my_next_line();
+  line.beside_data = static_cast<std::uint64_t>(storage());
+  if (!call().sends) return;
+  std::byte* const table = storage() == StepStorage::line ? line.payload : ring.my_next_page();
+  const std::size_t table_bytes = ends_.size() * sizeof(InlineEnd);
+  std::memcpy(table, ends_.data(), table_bytes);
+  for (const Move& move : moves_.sent)
+    std::memcpy(table + table_bytes + move.at, call().input + move.offset, move.bytes);
 }
 
 // Writes the table and the first chunk of each block.
@@ -167,7 +228,7 @@ void PairwiseForm::fill_slot() {
     const int member = (all.me() + i) % all.members();
     Outgoing& block = outgoing_[static_cast<std::size_t>(member)];
     if (only_root_receives(all.collective()) && member != all.spec().root) continue;
-    BlockHeader& header = table[place_in_table(member)];
+    BlockHeader& header = table[place_in_table(all, member)];
     header = {.bytes = block.bytes};
     if (block.is_done) continue;
     PairCounters& pair = memory.pair(all.me(), member);
@@ -186,7 +247,7 @@ void PairwiseForm::fill_slot() {
 
 // Returns the part of a slot's area that each receiver has.
 std::size_t PairwiseForm::region_bytes() const {
-  const std::size_t receivers = std::max<std::size_t>(table_size(), 2) - 1;
+  const std::size_t receivers = std::max<std::size_t>(table_size(call()), 2) - 1;
   return slot_turns * call().room->memory().slot_bytes() / receivers / cache_line * cache_line;
 }
 
@@ -195,7 +256,7 @@ std::size_t PairwiseForm::region_bytes() const {
 PairwiseForm::Ring PairwiseForm::ring_of(std::size_t bytes, std::byte* begin) const {
   const CallContext& all = call();
   const std::size_t step = std::min(all.tuning.step, all.room->memory().slot_bytes());
-  const std::size_t receivers = std::max<std::size_t>(table_size(), 2) - 1;
+  const std::size_t receivers = std::max<std::size_t>(table_size(call()), 2) - 1;
   const std::size_t most = std::max(cache_line, step / receivers / cache_line * cache_line);
   const std::size_t least = std::min(round_up(std::max<std::size_t>(all.tuning.flow_from, 1), cache_line), most);
   Ring ring{.begin = begin, .chunk = std::clamp(round_up(bytes / 4, cache_line), least, most)};
@@ -232,9 +293,8 @@ void PairwiseForm::write_chunk(int to, Outgoing& block) {
 }
 
 void PairwiseForm::after_publishing() {
-  if (reduces(call().collective())) return;
-  const OwnBlock own = call().own_block();
-  if (own.bytes > 0) call().write_output(own.to, own.from, own.bytes);
+  const OwnMove& own = moves_.own;
+  if (own.bytes > 0) call().write_output(call().output + own.to, call().input + own.from, own.bytes);
 }
 
 bool PairwiseForm::has_collected(PollLimits& poll_limits) {
@@ -290,36 +350,32 @@ void PairwiseForm::receive(int from, Incoming& block) {
     take_chunk(from, block);
 }
 
+// Takes my block from behind a sender's table.
+void PairwiseForm::take_inline(int from, std::byte* to, std::size_t expected) const {
+  const CallContext& all = call();
+  const StepRing& ring = all.room->ring();
+  const std::byte* const table =
+      storage_of(all, from, first()) == StepStorage::line ? ring.line(from, first()).payload : ring.page(from, first());
+  const std::size_t place = place_in_table(all, all.me());
+  const InlineEnd begin = place == 0 ? 0 : inline_end(table, place - 1);
+  const std::size_t bytes = inline_end(table, place) - begin;
+  check_size(all, from, bytes, expected);
+  if (bytes > 0) std::memcpy(to, table + table_size(all) * sizeof(InlineEnd) + begin, bytes);
+}
+
 // Checks the size of the sender's block, and takes it if it lies behind the table.
 void PairwiseForm::read_table(int from, Incoming& block) {
   const CallContext& all = call();
-  const StepRing& ring = all.room->ring();
-  const Line& line = ring.line(from, first());
-  const auto storage = static_cast<StepStorage>(line.beside_data);
-  const std::size_t place = place_in_table(all.me());
-  const std::byte* data = nullptr;
-  BlockHeader header;
-  if (storage == StepStorage::slot) {
-    header = all.room->memory().table(from, first())[place];
-  } else {
-    const std::byte* const table = storage == StepStorage::line ? line.payload : ring.page(from, first());
-    const InlineEnd begin = place == 0 ? 0 : inline_end(table, place - 1);
-    header.bytes = inline_end(table, place) - begin;
-    data = table + table_size() * sizeof(InlineEnd) + begin;
+  if (storage_of(all, from, first()) != StepStorage::slot) {
+    take_inline(from, block.to, block.bytes);
+    block.is_seen = block.is_done = true;
+    return;
   }
-  if (header.bytes != block.bytes)
-    throw Error(
-        Code::mismatch,
-        text("rank ", from, " sent ", header.bytes, " bytes to rank ", all.me(), ", which receives ", block.bytes),
-        "let both sides of a message have the same count and type");
+  const BlockHeader& header = all.room->memory().table(from, first())[place_in_table(all, all.me())];
+  check_size(all, from, header.bytes, block.bytes);
   block.is_seen = true;
   block.is_done = block.bytes == 0;
   if (block.is_done) return;
-  if (data != nullptr) {
-    std::memcpy(block.to, data, block.bytes);
-    block.is_done = true;
-    return;
-  }
   block.address = header.address;
   block.ring = ring_of(block.bytes, all.room->memory().slot(from, first(), 0) + header.ring);
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "collectives/node/in_node_form.hpp"
+#include "collectives/node/listed_moves.hpp"
 
 namespace lockstep::node {
 
@@ -27,12 +28,23 @@ class PairwiseForm final : public InNodeForm {
   void reserve(std::size_t members) {
     outgoing_.reserve(members);
     incoming_.reserve(members);
+    moves_.reserve(members);
+    ends_.reserve(members);
   }
   // Begins a call, also one that was made before.
   void begin(CallContext& call);
+  // True if repeat() may run the same call again: its blocks for others lie in lines and pages.
+  bool is_repeatable() const {
+    return storage() != StepStorage::slot && !keeps_input_ && !call().room->gpus().any_member_has();
+  }
+  // Begins the call once more with the context's new values, and advances it at once by at most these looks. Returns
+  // true if it is done.
+  bool repeat(PollLimits& poll_limits);
   IndexSet missing() const override;
 
  private:
+  // Is the end of a block in a line or page, counted from the end of the table.
+  using InlineEnd = std::uint32_t;
   // Is the part of a slot's area through which a block goes. Calls begin at different places of it, since a line that
   // the receiver still has in its cache is slow to write.
   struct Ring {
@@ -66,10 +78,14 @@ class PairwiseForm final : public InNodeForm {
 
   bool sends_to(int member) const;
   bool takes_from(int member) const;
+  void list_moves();
   void choose_storage();
   void keep_input();
+  // Make the blocks of a call from the moves: all of them, or those that come, from a move on.
+  void set_up_blocks();
+  void set_up_incoming(std::size_t first_move);
   bool fill() override;
-  void fill_inline(std::byte* place);
+  void fill_inline();
   void fill_slot();
   void after_publishing() override;
   bool has_collected(PollLimits& poll_limits) override;
@@ -79,6 +95,7 @@ class PairwiseForm final : public InNodeForm {
   void send(int to, Outgoing& block);
   void write_chunk(int to, Outgoing& block);
   void receive(int from, Incoming& block);
+  void take_inline(int from, std::byte* to, std::size_t expected) const;
   void read_table(int from, Incoming& block);
   void take_chunk(int from, Incoming& block);
   void take_by_address(int from, Incoming& block);
@@ -86,13 +103,12 @@ class PairwiseForm final : public InNodeForm {
   std::uintptr_t address_of(const std::byte* block, std::size_t bytes) const;
   Ring ring_of(std::size_t bytes, std::byte* begin) const;
   std::size_t region_bytes() const;
-  // Returns the number of blocks in a member's table, and the place of a member's block there.
-  std::size_t table_size() const;
-  std::size_t place_in_table(int receiver) const;
 
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
-  std::size_t inline_bytes_ = 0;       // of all blocks for others
+  ListedMoves moves_;                  // empty blocks that come are among them, since their size is checked
+  std::vector<InlineEnd> ends_;        // the table of blocks in a line or page
+  bool keeps_input_ = false;           // the call reads a copy of its input
   bool is_in_place_ = false;           // input and output are one buffer
   bool sees_all_ = false;              // this member takes a block from each other one
   std::vector<std::byte> kept_input_;  // the input, if the output would overwrite it too early

@@ -133,6 +133,56 @@ TEST(CommunicatorMpi, RepeatedCallsMoveNewData) {
   }
 }
 
+// Some blocks lie in lines and others in slots, some are empty, and every other time a member comes late.
+TEST(CommunicatorMpi, RepeatedUnequalCallsTakeEachBlockAsItComes) {
+  Communicator all = all_ranks();
+  const int me = all.rank();
+  const int last = all.size() - 1;
+  const auto count = [](int from, int to) { return static_cast<std::size_t>(from == 0 ? 5000 + to : (from + to) % 3); };
+  const auto counts_of = [&](const auto& of_member) {
+    std::vector<std::size_t> counts;
+    for (int i = 0; i < all.size(); ++i) counts.push_back(of_member(i));
+    return counts;
+  };
+  const std::vector<std::size_t> sent = counts_of([&](int to) { return count(me, to); });
+  const std::vector<std::size_t> received = counts_of([&](int from) { return count(from, me); });
+  const std::vector<std::size_t> gathered = counts_of([&](int from) { return count(from, 1); });
+  const std::vector<std::size_t> scattered = counts_of([&](int to) { return count(last, to); });
+  for (int turn = 0; turn < 6; ++turn) {
+    const auto append = [&](std::vector<int>& to, int from, int target, std::size_t number) {
+      for (std::size_t i = 0; i < number; ++i)
+        to.push_back(turn * 100000 + from * 10000 + target * 1000 + static_cast<int>(i % 1000));
+    };
+    const auto come = [&](int late) {
+      if (turn % 2 == 1 && me == late % all.size()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    };
+    std::vector<int> mine;
+    std::vector<int> right;
+    for (int i = 0; i < all.size(); ++i) append(mine, me, i, count(me, i));
+    for (int i = 0; i < all.size(); ++i) append(right, i, me, count(i, me));
+    std::vector<int> got(right.size());
+    come(turn);
+    all.all_to_all_v(mine, sent, got, received);
+    ASSERT_EQ(got, right) << "all_to_all_v, turn " << turn;
+    mine.clear();
+    right.clear();
+    append(mine, me, 1, count(me, 1));
+    for (int i = 0; i < all.size(); ++i) append(right, i, 1, count(i, 1));
+    got.assign(right.size(), 0);
+    come(turn + 1);
+    all.gather_v(mine, got, gathered, last);
+    ASSERT_EQ(got, me == last ? right : std::vector<int>(right.size())) << "gather_v, turn " << turn;
+    mine.clear();
+    right.clear();
+    for (int i = 0; i < all.size(); ++i) append(mine, last, i, count(last, i));
+    append(right, last, me, count(last, me));
+    got.assign(right.size(), 0);
+    come(last);
+    all.scatter_v(mine, got, scattered, last);
+    ASSERT_EQ(got, right) << "scatter_v, turn " << turn;
+  }
+}
+
 // The root's data are in place every other time, so it begins calls anew that the others repeat. Large blocks go in
 // another way than small ones, and after an allocation calls first ask if buffers can be reached.
 TEST(CommunicatorMpi, MembersThatBeginACallAnewMeetThoseThatRepeatIt) {
