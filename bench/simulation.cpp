@@ -127,11 +127,12 @@ class Actor {
  private:
   struct ActiveCall {
     std::size_t call;
-    CallTicket ticket;
+    std::optional<CallTicket> ticket;  // nothing: the call ended when it began
     std::unique_ptr<Buffers> buffers;
   };
   template <class Action>
   bool guarded(const Action& action);
+  bool has_ended(const ActiveCall& call) { return !call.ticket || engine_->test(*call.ticket); }
   bool begin();
   // True if its core works on what it has done. With a fabric, a member does nothing else meanwhile.
   bool is_busy() const { return scenario_.fabric && network_.free_at(rank_) > network_.now(); }
@@ -204,8 +205,7 @@ bool Actor::act() {
 void Actor::look() {
   if (is_gone() || over_ || network_.now() < stopped_until_ || active_.empty()) return;
   guarded([&] {
-    const CallTicket ticket = active_.front().ticket;
-    if (engine_->test(ticket)) {
+    if (has_ended(active_.front())) {
       finish(active_.front());
       active_.pop_front();
     }
@@ -293,7 +293,7 @@ void Actor::copy(void* actor, void* to, const void* from, std::size_t bytes) {
 bool Actor::finish_some() {
   bool any = false;
   for (auto active = active_.begin(); active != active_.end();) {
-    if (!engine_->test(active->ticket)) {
+    if (!has_ended(*active)) {
       ++active;
       continue;
     }

@@ -71,7 +71,7 @@ void GpuStreams::begin(const BoundCall& bound_call, DeviceProgress& progress) {
       call.stream = CallStream{*bound_call.stream, gpu::backend()->device_of(*bound_call.stream)};
       begin_copy_in(bound_call.in, *bound_call.stream);
     });
-    member_.engine().wait(member_.engine().start(call));
+    member_.engine().run(call);
     member_.or_refuse([&] { begin_copy_back(bound_call.back, *bound_call.stream); });
     hold(bound_call);
     progress.in_stream = true;

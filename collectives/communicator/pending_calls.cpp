@@ -19,6 +19,7 @@ CallHandle PendingCalls::take(const Origin& origin) {
   free_.pop_back();
   PendingCall& slot = *calls_[at];
   slot.done = 0;
+  slot.has_ended_at_once = false;
   slot.origin = origin;
   slot.tickets.clear();
   slot.back.clear();
@@ -40,13 +41,18 @@ void PendingCalls::copy_in(std::span<const StagingCopy> copies) {
 
 void PendingCalls::start(const Call& call, PendingCall& slot) {
   const Duration limit = member_.options().timeout;
+  std::optional<CallTicket> ticket;
   if (call.limit == limit) [[likely]] {
-    slot.tickets.push_back(member_.engine().start(call));
+    ticket = member_.engine().start(call);
   } else {  // The call was planned under another timeout.
     Call now = call;
     now.limit = limit;
-    slot.tickets.push_back(member_.engine().start(now));
+    ticket = member_.engine().start(now);
   }
+  if (ticket)
+    slot.tickets.push_back(*ticket);
+  else
+    slot.has_ended_at_once = true;
 }
 
 bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
@@ -83,7 +89,7 @@ void PendingCalls::wait_inside(CallHandle handle) {
 
 // Copies results back from staging memory, and releases the slot.
 void PendingCalls::finish(CallHandle handle) {
-  or_release(handle, [&] { member_.or_refuse([&] { copy_back(at(handle).back); }); });
+  if (!at(handle).back.empty()) or_release(handle, [&] { member_.or_refuse([&] { copy_back(at(handle).back); }); });
   release(handle);
 }
 
@@ -97,10 +103,11 @@ void PendingCalls::drop(CallHandle handle) noexcept {
     return;
   }
   PendingCall& slot = at(handle);
-  if (!slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream)
+  const bool is_on_gpus = !slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream;
+  if (is_on_gpus || slot.has_ended_at_once)
     member_.refuse(Error(Code::usage,
-                         text("a request of a call on GPUs on \"", member_.options().name, "\", started at ",
-                              place(slot.origin), ", was destroyed before it was waited for"),
+                         text("a request of a call ", is_on_gpus ? "on GPUs " : "", "on \"", member_.options().name,
+                              "\", started at ", place(slot.origin), ", was destroyed before it was waited for"),
                          "keep every request, and wait for it"));
   for (; slot.done < slot.tickets.size(); ++slot.done) member_.engine().drop(slot.tickets[slot.done]);
   release(handle);

@@ -115,17 +115,10 @@ inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLim
   return operation;
 }
 
-CallTicket Core::start(const Call& call) {
+std::optional<CallTicket> Core::start(const Call& call, node::PollLimits poll_limits) {
   PlanFacts* const known = repeated(call);
   if (known == nullptr) return start_anew(call);
-  Operation& operation = repeat(*known, call, {runner_.poll_limits().spins, 0});
-  return operation.state == OperationState::finished ? OperationTable::ticket_of(operation) : keep(operation);
-}
-
-std::optional<CallTicket> Core::run(const Call& call) {
-  PlanFacts* const known = repeated(call);
-  if (known == nullptr) return start_anew(call);
-  Operation& operation = repeat(*known, call, runner_.poll_limits());
+  Operation& operation = repeat(*known, call, poll_limits);
   if (operation.state != OperationState::finished) return keep(operation);
   operation.state = OperationState::unused;
   return std::nullopt;

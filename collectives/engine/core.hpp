@@ -48,12 +48,13 @@ class Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Begins a call and returns its ticket. Throws the failure if the communicator has failed, now or before. A repeated
-  // call in the node's memory is short, as in run().
-  CallTicket start(const Call& call);
-  // Works like start(), for a caller that waits at once. Returns nothing if the call is already finished. A repeated
-  // call in the node's memory takes a few hundred instructions if no other call is under way.
-  std::optional<CallTicket> run(const Call& call);
+  // Begins a call and returns its ticket. Returns nothing if the call is already finished. Throws the failure if the
+  // communicator has failed, now or before. A repeated call in the node's memory takes a few hundred instructions if no
+  // other call is under way, and looks for the others by at most these looks.
+  std::optional<CallTicket> start(const Call& call, node::PollLimits poll_limits);
+  // Returns the looks of a call that waits at once. One that does not wait may spin as often, and gives its core to
+  // nobody.
+  const node::PollLimits& poll_limits() const { return runner_.poll_limits(); }
   // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
   // most these looks. The caller starts the others, in their order.
   void try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives, node::PollLimits poll_limits);

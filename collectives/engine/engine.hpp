@@ -71,14 +71,13 @@ class Engine {
     core_.leave();
   }
 
-  // Begins a call and never blocks. Throws the failure if the communicator has failed before, or fails now. The call's
-  // buffers must stay until wait() or test() has ended it.
-  CallTicket start(const Call& call) {
+  // Begins a call and never blocks. Returns nothing if the call is already finished. Throws the failure if the
+  // communicator has failed before, or fails now. The call's buffers must stay until wait() or test() has ended it.
+  std::optional<CallTicket> start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const CallTicket ticket = core_.start(call);
-    if (hook_) hook_->busy();
-    if (thread_ && is_large(call)) thread_->wake();
+    const std::optional<CallTicket> ticket = core_.start(call, {core_.poll_limits().spins, 0});
+    if (ticket) note_start(call);
     return ticket;
   }
 
@@ -86,11 +85,10 @@ class Engine {
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const std::optional<CallTicket> ticket = core_.run(call);
+    const std::optional<CallTicket> ticket = core_.start(call, core_.poll_limits());
     if (!ticket) [[likely]]
       return;
-    if (hook_) hook_->busy();
-    if (thread_ && is_large(call)) thread_->wake();
+    note_start(call);
     wait_inside(*ticket);
   }
 
@@ -191,6 +189,11 @@ class Engine {
   Platform& platform() { return platform_; }
 
  private:
+  // Lets others advance the call meanwhile: this thread's waits for other engines, or the progress thread.
+  void note_start(const Call& call) {
+    if (hook_) hook_->busy();
+    if (thread_ && is_large(call)) thread_->wake();
+  }
   void wait_inside(const CallTicket& ticket) {
     for (unsigned turns = 0; !core_.is_over(ticket);) {
       const bool often_enough = turns % turns_between_messages == turns_between_messages - 1;

@@ -6,11 +6,13 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <complex>
 #include <mutex>
 #include <thread>
 
 #include "tests/collectives/communicator/members.hpp"
+#include "tests/support/holds.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -346,6 +348,36 @@ TEST(Misuse, ARequestThatIsDroppedIsAnErrorWithItsLine) {
       {}, short_limits, log);
   EXPECT_EQ(failed, 2);
   EXPECT_FALSE(lines.empty());
+}
+
+// The other member has given its part, so that the call ends while it begins, and needs no wait.
+TEST(Misuse, ARequestThatIsDroppedAfterItsEndIsAnErrorToo) {
+  std::atomic<int> failed = 0;
+  std::barrier both(2);
+  run_members(
+      2,
+      [&](Communicator& world) {
+        int number = 1;
+        for (int i = 0; i < 3; ++i) world.all_reduce_async(std::span(&number, 1), sum).wait();
+        try {
+          if (world.rank() == 1) {
+            Request request = world.all_reduce_async(std::span(&number, 1), sum);
+            both.arrive_and_wait();
+            request.wait();
+          } else {
+            both.arrive_and_wait();
+            world.all_reduce_async(std::span(&number, 1), sum);
+          }
+          EXPECT_EQ(number, 16);
+          world.barrier();
+        } catch (const Error& error) {
+          ++failed;
+          EXPECT_PRED2(holds, error.what(), "misuse_test.cpp");
+          EXPECT_PRED2(holds, error.what(), "destroyed before it was waited for");
+        }
+      },
+      {}, short_limits, Log(LogLevel::off));
+  EXPECT_EQ(failed, 2);
 }
 
 TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightReportsThem) {

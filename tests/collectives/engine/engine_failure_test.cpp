@@ -155,8 +155,8 @@ TEST(EngineFailure, ReachesAllThatIsInFlight) {
     std::vector<float> b(10);
     const auto plan = all_reduce_plan(2, engine.rank(), 10);
     if (engine.rank() == 0) {
-      const CallTicket one = engine.start(call_of(plan, in, a));
-      const CallTicket two = engine.start(call_of(plan, in, b));
+      const CallTicket one = *engine.start(call_of(plan, in, a));
+      const CallTicket two = *engine.start(call_of(plan, in, b));
       exchange.barrier("started");
       Code code{};
       EXPECT_PRED2(holds, thrown([&] { engine.wait(two); }, &code), "rank 1: the file is gone");
@@ -184,7 +184,7 @@ TEST(EngineFailure, ARequestThatNobodyWaitedFor) {
     std::vector<float> out(10);
     const Call call = call_of(all_reduce_plan(3, engine.rank(), 10), in, out, Origin{"train.cpp", 40});
     if (engine.rank() == 2) {
-      engine.drop(engine.start(call));
+      engine.drop(*engine.start(call));
       EXPECT_TRUE(engine.failed());
       EXPECT_PRED2(holds, thrown([&] { engine.start(call); }),
                    "the request of all_reduce of 10 f32, sum (call 1) on \"test\", started at train.cpp:40, was "
@@ -218,7 +218,7 @@ TEST(EngineFailure, ARequestThatAnExceptionOfTheUsersDropped) {
     };
     if (engine.rank() == 2) {
       const auto leave = [&] {
-        const Request request{engine, engine.start(call)};
+        const Request request{engine, *engine.start(call)};
         throw std::runtime_error("the disk is full");
       };
       EXPECT_THROW(leave(), std::runtime_error);
@@ -364,7 +364,7 @@ TEST(EngineFailure, MemoryThatIsStillPostedOutlivesTheEngine) {
     const std::vector<float> in = given(0, 64);
     std::vector<float> out(64);
     RealEngine engine(RealPlatform(std::make_unique<Stubborn>(posted), Waiter(1)), {.log = Log(LogLevel::off)});
-    const CallTicket ticket = engine.start(call_of(all_reduce_plan(2, 0, 64), in, out));
+    const CallTicket ticket = *engine.start(call_of(all_reduce_plan(2, 0, 64), in, out));
     for (int i = 0; i < 10 && posted.empty(); ++i) EXPECT_FALSE(engine.test(ticket));
     ASSERT_EQ(posted.size(), 1U);
     EXPECT_FALSE(engine.keeps_memory());

@@ -214,7 +214,7 @@ void Actor::start(const Step& step, bool sends) {
     };
   }
   kept_.push_back(std::move(flight));
-  kept_.back()->ticket = engine_->start(call);
+  kept_.back()->ticket = *engine_->start(call);
   flights_.push_back(std::move(kept_.back()));
   kept_.pop_back();
 }

@@ -110,7 +110,7 @@ TEST(EngineStall, TestAloneSeesIt) {
                const std::vector<float> in = given(engine.rank(), 10);
                std::vector<float> out(10);
                if (engine.rank() == 0) {
-                 const CallTicket ticket = engine.start(call_of(all_reduce_plan(2, 0, 10), in, out));
+                 const CallTicket ticket = *engine.start(call_of(all_reduce_plan(2, 0, 10), in, out));
                  Code code{};
                  const std::string what = thrown(
                      [&] {
@@ -131,7 +131,7 @@ TEST(EngineStall, TimeThatThisMemberDidNotLookDoesNotCount) {
     std::vector<float> out(10);
     const Call call = call_of(all_reduce_plan(2, engine.rank(), 10), in, out);
     if (engine.rank() == 0) {
-      const CallTicket ticket = engine.start(call);
+      const CallTicket ticket = *engine.start(call);
       EXPECT_FALSE(engine.test(ticket));
       std::this_thread::sleep_for(milliseconds(2500));  // computes; of this, one second counts
       EXPECT_FALSE(engine.test(ticket));

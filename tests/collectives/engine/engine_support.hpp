@@ -189,6 +189,6 @@ inline std::string thrown(const std::function<void()>& action, Code* code = null
   return "nothing";
 }
 
-inline void run(RealEngine& engine, const Call& call) { engine.wait(engine.start(call)); }
+inline void run(RealEngine& engine, const Call& call) { engine.wait(*engine.start(call)); }
 
 }  // namespace lockstep::test

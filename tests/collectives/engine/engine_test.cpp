@@ -64,7 +64,7 @@ TEST(Engine, ManyAtOnce) {
       const Cut cut{i % 3 == 0 ? 9U : 0U, 3};
       const auto plan = i % 4 == 1 ? broadcast_plan(4, rank, count, static_cast<int>(i) % 3)
                                    : all_reduce_plan(4, rank, count, ReduceOp::sum, cut);
-      tickets.push_back(engine.start(call_of(plan, ins[i], outs[i])));
+      tickets.push_back(*engine.start(call_of(plan, ins[i], outs[i])));
     }
     std::vector<std::size_t> order(calls);
     std::iota(order.begin(), order.end(), std::size_t{0});
@@ -95,9 +95,9 @@ TEST(Engine, MessagesBetweenSomeDoNotDisturbTheOthers) {
     std::vector<CallTicket> tickets;
     if (rank < 2) {  // all sends before all receives, more than any fixed number of lanes
       for (std::size_t i = 0; i < got.size(); ++i)
-        tickets.push_back(engine.start(call_of(message_plan(size, rank, true, 1 - rank, 4), mine, out)));
+        tickets.push_back(*engine.start(call_of(message_plan(size, rank, true, 1 - rank, 4), mine, out)));
       for (auto& each : got)
-        tickets.push_back(engine.start(call_of(message_plan(size, rank, false, 1 - rank, 4), mine, each)));
+        tickets.push_back(*engine.start(call_of(message_plan(size, rank, false, 1 - rank, 4), mine, each)));
     }
     for (int lap = 0; lap < 3; ++lap) {
       run(engine, call_of(plan, in, out));

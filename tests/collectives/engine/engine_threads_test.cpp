@@ -17,7 +17,7 @@ TEST(EngineMemory, ARepeatedCallAllocatesNothing) {
     const auto plan = all_reduce_plan(3, engine.rank(), 1000, ReduceOp::premul_sum, {300, 2});
     const auto laps = [&](int number) {
       for (int lap = 0; lap < number; ++lap) {
-        const CallTicket one = engine.start(call_of(plan, in, out));
+        const CallTicket one = *engine.start(call_of(plan, in, out));
         while (!engine.test(one)) std::this_thread::yield();
         run(engine, call_of(plan, in, out));
       }
@@ -40,7 +40,7 @@ TEST(EngineGuard, TwoThreadsAtOnceAreToldSo) {
       run(engine, call_of(plan, in, out));
       return;
     }
-    const CallTicket ticket = engine.start(call_of(plan, in, out, Origin{"a.cpp", 5}));
+    const CallTicket ticket = *engine.start(call_of(plan, in, out, Origin{"a.cpp", 5}));
     // Not over before rank 1 comes. The wait may itself come upon this thread inside, and then tries again.
     std::thread other([&] {
       while (thrown([&] { engine.wait(ticket); }) != "nothing") continue;
@@ -91,7 +91,7 @@ TEST(EngineProgress, CallsGoOnWhileTheirCallerComputes) {
     std::vector<float> out(1000);
     const auto plan = all_reduce_plan(3, engine.rank(), 1000);
     for (int lap = 0; lap < 5; ++lap) {
-      const CallTicket ticket = engine.start(call_of(plan, in, out));
+      const CallTicket ticket = *engine.start(call_of(plan, in, out));
       exchange.barrier("started");
       // Nobody calls an engine now. One after the other looks: a test is one turn, too little to do it all.
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
@@ -116,7 +116,7 @@ TEST(EngineProgress, TheThreadAndTheUserTakeTurns) {
                const auto plan = all_reduce_plan(4, engine.rank(), 500, ReduceOp::sum, {100, 2});
                for (int lap = 0; lap < 20; ++lap) {
                  std::vector<CallTicket> tickets;
-                 for (auto& out : outs) tickets.push_back(engine.start(call_of(plan, in, out)));
+                 for (auto& out : outs) tickets.push_back(*engine.start(call_of(plan, in, out)));
                  for (const CallTicket& ticket : tickets) engine.wait(ticket);
                  for (auto& out : outs) ASSERT_EQ(out, summed(4, 500));
                }
