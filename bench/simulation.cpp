@@ -127,7 +127,7 @@ class Actor {
  private:
   struct ActiveCall {
     std::size_t call;
-    std::optional<CallTicket> ticket;  // nothing: the call ended when it began
+    std::optional<CallTicket> ticket;  // There is none if the call ended when it began.
     std::unique_ptr<Buffers> buffers;
   };
   template <class Action>

@@ -196,7 +196,7 @@ void CommunicatorCore::begin(const BoundCall& given, PendingCall& slot) {
 
 void CommunicatorCore::wait_unless_in_stream(CallHandle handle) {
   const PendingCall& slot = pending_calls_.at(handle);
-  if (slot.on_gpus.in_stream && slot.tickets.empty() && !slot.has_ended_at_once) return pending_calls_.release(handle);
+  if (slot.on_gpus.in_stream && slot.tickets.empty() && !slot.ended_at_once) return pending_calls_.release(handle);
   pending_calls_.wait_inside(handle);
 }
 

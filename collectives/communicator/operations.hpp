@@ -123,7 +123,7 @@ struct UserReduction {
 };
 
 // Holds a reduction after the compiler has checked its types and erased them. The user's part is large, and most calls
-// have none, so that nothing of it is written then.
+// have none, so nothing of it is written.
 struct Reduction {
   ReduceOp op;
   bool commutes = true;

@@ -19,7 +19,7 @@ CallHandle PendingCalls::take(const Origin& origin) {
   free_.pop_back();
   PendingCall& slot = *calls_[at];
   slot.done = 0;
-  slot.has_ended_at_once = false;
+  slot.ended_at_once.reset();
   slot.origin = origin;
   slot.tickets.clear();
   slot.back.clear();
@@ -52,7 +52,7 @@ void PendingCalls::start(const Call& call, PendingCall& slot) {
   if (ticket)
     slot.tickets.push_back(*ticket);
   else
-    slot.has_ended_at_once = true;
+    slot.ended_at_once = call.plan->spec.collective;
 }
 
 bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
@@ -103,13 +103,9 @@ void PendingCalls::drop(CallHandle handle) noexcept {
     return;
   }
   PendingCall& slot = at(handle);
-  const bool is_on_gpus = !slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream;
-  if (is_on_gpus || slot.has_ended_at_once)
-    member_.refuse(Error(Code::usage,
-                         text("a request of a call ", is_on_gpus ? "on GPUs " : "", "on \"", member_.options().name,
-                              "\", started at ", place(slot.origin), ", was destroyed before it was waited for"),
-                         "keep every request, and wait for it"));
   for (; slot.done < slot.tickets.size(); ++slot.done) member_.engine().drop(slot.tickets[slot.done]);
+  if (!slot.on_gpus.marks.empty() && !slot.on_gpus.in_stream) member_.engine().drop("a call on GPUs", slot.origin);
+  if (slot.ended_at_once) member_.engine().drop(to_string(*slot.ended_at_once), slot.origin);
   release(handle);
 }
 

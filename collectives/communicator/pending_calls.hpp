@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "collectives/communicator/communicator_member.hpp"
@@ -21,8 +22,8 @@ namespace lockstep::detail {
 struct PendingCall {
   std::uint32_t generation = 0;
   std::vector<CallTicket> tickets;
-  std::size_t done = 0;            // Counts finished tickets.
-  bool has_ended_at_once = false;  // A call needed no ticket, because it ended in start().
+  std::size_t done = 0;                     // Counts finished tickets.
+  std::optional<Collective> ended_at_once;  // Is set if a call ended in start(), and so has no ticket.
   std::vector<StagingCopy> back;
   std::vector<std::byte> staging;     // Holds messages.
   std::vector<StagingBuffer> staged;  // Belongs to collectives, and to messages of GPUs, until they are done.

@@ -115,10 +115,11 @@ inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLim
   return operation;
 }
 
-std::optional<CallTicket> Core::start(const Call& call, node::PollLimits poll_limits) {
+std::optional<CallTicket> Core::start(const Call& call, bool waits) {
   PlanFacts* const known = repeated(call);
   if (known == nullptr) return start_anew(call);
-  Operation& operation = repeat(*known, call, poll_limits);
+  const node::PollLimits& most = runner_.poll_limits();
+  Operation& operation = repeat(*known, call, waits ? most : node::PollLimits{most.spins, 0});
   if (operation.state != OperationState::finished) return keep(operation);
   operation.state = OperationState::unused;
   return std::nullopt;
@@ -288,15 +289,24 @@ void Core::watch(const CallTicket& ticket, Duration now) {
 void Core::drop(const CallTicket& ticket) noexcept {
   guarded([&] {
     Operation& operation = operation_of(ticket);
-    if (!failure_.has_failed()) {
-      const std::string at = place(operation.call.origin);
-      failure_.fail_unfinished(text("the request of ", describe(operation), " on \"", identity_.name,
-                                    at.empty() ? "\"" : text("\", started at ", at, ',')),
-                               " was destroyed before it was waited for", "keep every request, and wait for it");
-    }
+    if (!failure_.has_failed()) fail_dropped(describe(operation), operation.call.origin);
     operations_.release(operation);
   });
   operations_.sweep();
+}
+
+void Core::drop(std::string_view call, const Origin& origin) noexcept {
+  guarded([&] {
+    if (!failure_.has_failed()) fail_dropped(call, origin);
+  });
+  operations_.sweep();
+}
+
+void Core::fail_dropped(std::string_view call, const Origin& origin) {
+  const std::string at = place(origin);
+  failure_.fail_unfinished(
+      text("the request of ", call, " on \"", identity_.name, at.empty() ? "\"" : text("\", started at ", at, ',')),
+      " was destroyed before it was waited for", "keep every request, and wait for it");
 }
 
 void Core::leave() noexcept {

@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "collectives/engine/agreement.hpp"
@@ -50,11 +51,8 @@ class Core {
 
   // Begins a call and returns its ticket. Returns nothing if the call is already finished. Throws the failure if the
   // communicator has failed, now or before. A repeated call in the node's memory takes a few hundred instructions if no
-  // other call is under way, and looks for the others by at most these looks.
-  std::optional<CallTicket> start(const Call& call, node::PollLimits poll_limits);
-  // Returns the looks of a call that waits at once. One that does not wait may spin as often, and gives its core to
-  // nobody.
-  const node::PollLimits& poll_limits() const { return runner_.poll_limits(); }
+  // other call is under way. It spins for the others; if `waits` is true, it also lets other threads have its core.
+  std::optional<CallTicket> start(const Call& call, bool waits);
   // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
   // most these looks. The caller starts the others, in their order.
   void try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives, node::PollLimits poll_limits);
@@ -70,6 +68,8 @@ class Core {
   void watch(const CallTicket& ticket, Duration now);
   // Spends a ticket that nobody waited for. If the communicator has not failed yet, this fails it.
   void drop(const CallTicket& ticket) noexcept;
+  // Does the same for a call whose ticket is spent, or that had none. `call` names it for people.
+  void drop(std::string_view call, const Origin& origin) noexcept;
   // Tells the other members that this one leaves. Calls under way fail first.
   void leave() noexcept;
   // Fails the communicator, if it has not failed, so that a smaller one can replace it. Returns the SurviveMessages
@@ -101,6 +101,7 @@ class Core {
   bool try_receives(std::span<MessageAttempt> receives);
   bool move(Operation& operation);
   void finish(const Operation& operation);
+  void fail_dropped(std::string_view call, const Origin& origin);
 
   // Runs the action. An exception fails the communicator and is kept for the user.
   template <class Action>

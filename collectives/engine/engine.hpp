@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "collectives/engine/core.hpp"
@@ -72,11 +73,12 @@ class Engine {
   }
 
   // Begins a call and never blocks. Returns nothing if the call is already finished. Throws the failure if the
-  // communicator has failed before, or fails now. The call's buffers must stay until wait() or test() has ended it.
+  // communicator has failed before, or fails now. If there is a ticket, the call's buffers must stay until wait() or
+  // test() has ended it.
   std::optional<CallTicket> start(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const std::optional<CallTicket> ticket = core_.start(call, {core_.poll_limits().spins, 0});
+    const std::optional<CallTicket> ticket = core_.start(call, false);
     if (ticket) note_start(call);
     return ticket;
   }
@@ -85,7 +87,7 @@ class Engine {
   void run(const Call& call) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const std::optional<CallTicket> ticket = core_.start(call, core_.poll_limits());
+    const std::optional<CallTicket> ticket = core_.start(call, true);
     if (!ticket) [[likely]]
       return;
     note_start(call);
@@ -126,6 +128,16 @@ class Engine {
     try {
       const EngineScope inside(guard_, {EngineAction::dropping, ticket.collective, ticket.origin}, core_.name());
       core_.drop(ticket);
+    } catch (const std::exception& error) {
+      core_.failure().log().error(error.what());
+    }
+  }
+
+  // Does the same for a call without a ticket, which `call` names for people.
+  void drop(std::string_view call, const Origin& origin) noexcept {
+    try {
+      const EngineScope inside(guard_, {.action = EngineAction::dropping, .origin = origin}, core_.name());
+      core_.drop(call, origin);
     } catch (const std::exception& error) {
       core_.failure().log().error(error.what());
     }

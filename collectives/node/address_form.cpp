@@ -39,7 +39,7 @@ bool reaches_gpus(Room& room) {
 
 // Asking costs a step, and more for a call that is repeated. So it depends on the size and on earlier calls of the
 // kind; all members get the same answer.
-bool large_asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
+bool large_call_asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   constexpr std::size_t rather = 16;
   const std::size_t times = address_queries == AddressQueries::large ? rather : 1;
   Gpus* const gpus = call.room->gpus().shared();

@@ -17,15 +17,15 @@ enum class AddressOutcome : std::uint8_t {
 
 // True if a call in the room may have buffers on GPUs that other members could reach; the same on all members.
 bool reaches_gpus(Room& room);
-// Answers for a call that is large enough, or may concern GPUs.
-bool large_asks_for_addresses(const CallContext& call, AddressQueries address_queries);
+// True if a call asks that is large enough to do so, or may concern GPUs.
+bool large_call_asks_for_addresses(const CallContext& call, AddressQueries address_queries);
 // True if the call asks all members for their buffers. The answer is the same on all members. A call that may ask in
 // vain does so only if the question costs little beside the rest. Most repeated calls are small and ask nothing, which
 // is decided here.
 inline bool asks_for_addresses(const CallContext& call, AddressQueries address_queries) {
   const bool may_ask = call.largest_block_bytes >= call.tuning.direct_from || gpu::backend() != nullptr ||
                        call.room->gpus().shared() != nullptr;
-  return may_ask && large_asks_for_addresses(call, address_queries);
+  return may_ask && large_call_asks_for_addresses(call, address_queries);
 }
 // True if members may read the input in each other's processes: data are only moved, in blocks that are large enough.
 bool may_read_processes(const CallContext& call);

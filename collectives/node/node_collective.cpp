@@ -25,6 +25,18 @@ void NodeCollective::begin(Room& room, const Tuning& tuning, const Call& call, c
   form_ = &addresses_;
 }
 
+// Repeats a call with streams between pairs of members, or begins anew.
+void NodeCollective::repeat_otherwise(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries,
+                                      PollLimits poll_limits) {
+  const bool is_streamed = !begins_anew_ && (form_ == &pairwise_ || form_ == &chain_);
+  if (is_streamed) set_buffers(input, call_tag);
+  if (is_streamed && form_ == &pairwise_ && pairwise_.is_repeatable())
+    is_done_ = pairwise_.repeat(poll_limits);
+  else if (!is_streamed || !begin_stream())
+    begin(*call_.room, call_.tuning, *call_.call, input, call_tag, address_queries);
+  advance(poll_limits);  // a block may come in chunks, and others may have come
+}
+
 void NodeCollective::reserve(const Call& call) {
   const auto n = static_cast<std::size_t>(call.plan->size);
   sources_.reserve(n);

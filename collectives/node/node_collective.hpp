@@ -54,25 +54,11 @@ class NodeCollective {
   // have changed the buffers in the Call that begin() got, and nothing else.
   void repeat(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries, PollLimits poll_limits) {
     const bool is_one_phase = form_ == &one_phase_ && one_phase_.is_repeatable();
-    const bool is_streamed = !begins_anew_ && (form_ == &pairwise_ || form_ == &chain_);
-    if (!is_streamed && (begins_anew_ || asks_for_addresses(call_, address_queries) ||
-                         (form_ != &small_all_reduce_ && !is_one_phase))) {
-      begin(*call_.room, call_.tuning, *call_.call, input, call_tag, address_queries);
-      advance(poll_limits);
-      return;
-    }
-    call_.input = input;
-    call_.output = static_cast<std::byte*>(call_.call->output);
-    call_.call_tag = call_tag;
-    is_done_ = false;
-    if (is_streamed && form_ == &pairwise_ && pairwise_.is_repeatable()) {
-      is_done_ = pairwise_.repeat(poll_limits);
-    } else if (is_streamed) {
-      begin_stream();
-      advance(poll_limits);
-    } else {
-      is_done_ = is_one_phase ? one_phase_.repeat(poll_limits) : small_all_reduce_.repeat(poll_limits);
-    }
+    const bool is_short = !begins_anew_ && (is_one_phase || form_ == &small_all_reduce_);
+    if (!is_short || asks_for_addresses(call_, address_queries)) [[unlikely]]
+      return repeat_otherwise(input, call_tag, address_queries, poll_limits);
+    set_buffers(input, call_tag);
+    is_done_ = is_one_phase ? one_phase_.repeat(poll_limits) : small_all_reduce_.repeat(poll_limits);
   }
   // Advances the call until it is done or waits longer than these looks. Returns true if anything moved. Throws Error
   // mismatch if two members' counts differ, peer_failed if a process that it reads from is gone, and device if a GPU
@@ -93,6 +79,14 @@ class NodeCollective {
   std::size_t steps() const { return form_ == nullptr ? 1 : form_->steps(); }
 
  private:
+  void set_buffers(const std::byte* input, std::uint32_t call_tag) {
+    call_.input = input;
+    call_.output = static_cast<std::byte*>(call_.call->output);
+    call_.call_tag = call_tag;
+    is_done_ = false;
+  }
+  void repeat_otherwise(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries,
+                        PollLimits poll_limits);
   GpuForms& gpu_forms();
   void find_gpus(bool asks_for_addresses);
   // Begins the way by the host, which first waits for earlier work in a stream; `form_` is null meanwhile.

@@ -130,8 +130,8 @@ bool OnePhaseForm::repeat(PollLimits& poll_limits) {
   return is_done();
 }
 
-// Does what the phases do. Programs repeat small calls most often, so this computes no range, and a small call that
-// only moves data has no virtual call.
+// Takes the place of the phases. Programs repeat small calls most often, so this computes no range, and a small call
+// makes no virtual call.
 bool OnePhaseForm::repeat_moves(PollLimits& poll_limits) {
   CallContext& all = call();
   if (!all.room->ring().is_free(storage())) return false;

@@ -88,7 +88,7 @@ void PairwiseForm::begin(CallContext& call) {
   set_up_blocks();
 }
 
-// Lists what moves. A program that repeats the call then computes no place or size again.
+// Lists the moves. A program that repeats the call then computes no place or size again.
 void PairwiseForm::list_moves() {
   const CallContext& all = call();
   moves_.clear();
@@ -128,8 +128,8 @@ void PairwiseForm::set_up_incoming(std::size_t first_move) {
         .to = call().output + move.offset, .bytes = move.bytes, .is_done = false};
 }
 
-// Does what the phases do if all blocks lie in lines and pages, without looking at any block that does not move. What
-// is not there yet, or comes by another way, is left to advance().
+// Takes the place of the phases while all blocks lie in lines and pages. It stops at the first block that has not come
+// yet, or that lies in a slot; advance() goes on there.
 bool PairwiseForm::repeat(PollLimits& poll_limits) {
   CallContext& all = call();
   begin_steps(all, all.room->ring().last() + 1, 0);

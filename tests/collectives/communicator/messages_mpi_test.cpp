@@ -183,6 +183,29 @@ TEST(CommunicatorMpi, RepeatedUnequalCallsTakeEachBlockAsItComes) {
   }
 }
 
+// The root of a gather_v comes late, and the source of a scatter_v is ahead, by more steps than the ring has.
+TEST(CommunicatorMpi, RepeatedUnequalCallsWaitForAFullRing) {
+  Communicator all = all_ranks();
+  const auto n = static_cast<std::size_t>(all.size());
+  const std::vector<std::size_t> counts(n, 1);
+  std::vector<int> numbers(n);
+  int number = 0;
+  for (int turn = 0; turn < 900; ++turn) {
+    const bool is_pause = turn % 300 == 150;
+    if (is_pause && all.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    number = turn + all.rank();
+    all.gather_v(std::span(&number, 1), numbers, counts, 0);
+    for (std::size_t i = 0; i < n && all.rank() == 0; ++i) ASSERT_EQ(numbers[i], turn + static_cast<int>(i));
+  }
+  for (int turn = 0; turn < 900; ++turn) {
+    const bool is_pause = turn % 300 == 150;
+    if (is_pause && all.rank() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    std::iota(numbers.begin(), numbers.end(), turn);
+    all.scatter_v(numbers, std::span(&number, 1), counts, 0);
+    ASSERT_EQ(number, turn + all.rank());
+  }
+}
+
 // The root's data are in place every other time, so it begins calls anew that the others repeat. Large blocks go in
 // another way than small ones, and after an allocation calls first ask if buffers can be reached.
 TEST(CommunicatorMpi, MembersThatBeginACallAnewMeetThoseThatRepeatIt) {

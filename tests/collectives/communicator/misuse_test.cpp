@@ -350,34 +350,44 @@ TEST(Misuse, ARequestThatIsDroppedIsAnErrorWithItsLine) {
   EXPECT_FALSE(lines.empty());
 }
 
-// The other member has given its part, so that the call ends while it begins, and needs no wait.
+// The other member has given its part, so the call ends while it begins, and needs no wait. After an exception of the
+// program the request is no mistake.
 TEST(Misuse, ARequestThatIsDroppedAfterItsEndIsAnErrorToo) {
-  std::atomic<int> failed = 0;
-  std::barrier both(2);
-  run_members(
-      2,
-      [&](Communicator& world) {
-        int number = 1;
-        for (int i = 0; i < 3; ++i) world.all_reduce_async(std::span(&number, 1), sum).wait();
-        try {
-          if (world.rank() == 1) {
-            Request request = world.all_reduce_async(std::span(&number, 1), sum);
-            both.arrive_and_wait();
-            request.wait();
-          } else {
-            both.arrive_and_wait();
-            world.all_reduce_async(std::span(&number, 1), sum);
+  for (const bool throws : {false, true}) {
+    std::vector<std::string> lines;
+    const Log log(LogLevel::error, [&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+    std::atomic<int> failed = 0;
+    std::barrier both(2);
+    run_members(
+        2,
+        [&](Communicator& world) {
+          int number = 1;
+          const auto begin = [&] { return world.all_reduce_async(std::span(&number, 1), sum); };
+          for (int i = 0; i < 3; ++i) begin().wait();
+          Request first = world.rank() == 1 ? begin() : Request();
+          both.arrive_and_wait();
+          try {
+            first.wait();
+            if (world.rank() == 0) {
+              const Request dropped = begin();
+              if (throws) throw std::runtime_error("the disk is full");
+            }
+            world.barrier();
+          } catch (const Error& error) {
+            ++failed;
+            EXPECT_EQ(number, 16);
+            EXPECT_EQ(error.code(), throws || world.rank() == 1 ? Code::peer_failed : Code::usage) << error.what();
+            EXPECT_PRED2(holds, error.what(), "misuse_test.cpp");
+            EXPECT_PRED2(holds, error.what(),
+                         throws ? "cancelled after another error" : "destroyed before it was waited for");
+          } catch (const std::runtime_error&) {
+            ++failed;
           }
-          EXPECT_EQ(number, 16);
-          world.barrier();
-        } catch (const Error& error) {
-          ++failed;
-          EXPECT_PRED2(holds, error.what(), "misuse_test.cpp");
-          EXPECT_PRED2(holds, error.what(), "destroyed before it was waited for");
-        }
-      },
-      {}, short_limits, Log(LogLevel::off));
-  EXPECT_EQ(failed, 2);
+        },
+        {}, short_limits, log);
+    EXPECT_EQ(failed, 2);
+    EXPECT_EQ(lines.empty(), throws);
+  }
 }
 
 TEST(Misuse, ACommunicatorThatEndsWithRequestsInFlightReportsThem) {
