@@ -26,8 +26,8 @@ constexpr double tolerance = 1e-6;  // of the residual, by that of the first ste
 struct Field {
   Field(std::size_t rows_given, std::size_t columns_given)
       : rows(rows_given), columns(columns_given), values((rows + 2) * (columns + 2)) {}
-  double* row(std::size_t i) { return &values[i * (columns + 2)]; }
-  const double* row(std::size_t i) const { return &values[i * (columns + 2)]; }
+  double* row(std::size_t i) { return values.data() + i * (columns + 2); }
+  const double* row(std::size_t i) const { return values.data() + i * (columns + 2); }
   std::size_t rows;
   std::size_t columns;
   std::vector<double> values;
