@@ -125,33 +125,18 @@ class Engine {
   // Spends the ticket of a request that is destroyed before it was waited for. This fails the communicator. It does not
   // throw.
   void drop(const CallTicket& ticket) noexcept {
-    try {
-      const EngineScope inside(guard_, {EngineAction::dropping, ticket.collective, ticket.origin}, core_.name());
-      core_.drop(ticket);
-    } catch (const std::exception& error) {
-      core_.failure().log().error(error.what());
-    }
+    run_or_log({EngineAction::dropping, ticket.collective, ticket.origin}, [&] { core_.drop(ticket); });
   }
 
   // Does the same for a call without a ticket, which `call` names for people.
   void drop(std::string_view call, const Origin& origin) noexcept {
-    try {
-      const EngineScope inside(guard_, {.action = EngineAction::dropping, .origin = origin}, core_.name());
-      core_.drop(call, origin);
-    } catch (const std::exception& error) {
-      core_.failure().log().error(error.what());
-    }
+    run_or_log({.action = EngineAction::dropping, .origin = origin}, [&] { core_.drop(call, origin); });
   }
 
   // Fails the communicator because this member cannot make a call that the others make. So the others do not wait for
   // it. `error` is the error that the caller throws.
   void refuse(const Error& error) noexcept {
-    try {
-      const EngineScope inside(guard_, {}, core_.name());
-      core_.failure().refuse(error);
-    } catch (const std::exception& second) {
-      core_.failure().log().error(second.what());
-    }
+    run_or_log({}, [&] { core_.failure().refuse(error); });
   }
 
   // Prepares for a smaller communicator; see Core::begin_shrinking().
@@ -201,6 +186,16 @@ class Engine {
   Platform& platform() { return platform_; }
 
  private:
+  // Runs the action inside the engine, and logs an error instead of throwing it.
+  template <class Action>
+  void run_or_log(const EngineActivity& activity, const Action& action) noexcept {
+    try {
+      const EngineScope inside(guard_, activity, core_.name());
+      action();
+    } catch (const std::exception& error) {
+      core_.failure().log().error(error.what());
+    }
+  }
   // Lets others advance the call meanwhile: this thread's waits for other engines, or the progress thread.
   void note_start(const Call& call) {
     if (hook_) hook_->busy();
