@@ -257,8 +257,8 @@ class ConjugateGradients(unittest.TestCase):
             slower = 2 if peer.name == "openmpi4" and settings.as_it_comes else 1
             return cg.Solved(25, (residuals or {}).get(peer.name, "8.6e-06"), us[peer.name] * slower)
 
-        plan = cg.Plan([OPEN4, INTEL, OURS], [2], [16, 48], 3, 1, 2, solver=solver)
-        return cg.measure(plan), launches
+        self.plan = cg.Plan([OPEN4, INTEL, OURS], [2], [16, 48], 3, 1, 2, solver=solver)
+        return cg.measure(self.plan), launches
 
     def test_programs_are_compared_in_turns(self):
         rows, launches = self.measured({"ours": 2.0, "intelmpi": 4.0, "openmpi4": 3.0})
@@ -271,6 +271,18 @@ class ConjugateGradients(unittest.TestCase):
         rows, _ = self.measured({"ours": 5.0, "intelmpi": 4.0, "openmpi4": 3.0})
         self.assertEqual([(row.launches, row.verdict) for row in rows], [(9, "MISSED")] * 2)
         self.assertEqual(cg.exit_code(rows), 3)
+
+    def test_a_library_far_behind_is_left_out(self):
+        rows, launches = self.measured({"ours": 2.0, "intelmpi": 4.0, "openmpi4": 30.0})
+        self.assertEqual([(row.best, list(row.peers), row.verdict) for row in rows], [("intelmpi", ["intelmpi"], "reached")] * 2)
+        self.assertEqual(len([each for each in launches if each[0] == "openmpi4"]), 12, "two tries of three settings and two grids")
+        self.assertIn("at least 8 times as long", self.plan.left_out["openmpi4, 2 ranks"])
+        self.assertEqual(cg.far_behind({"a": [1.0, 9.0], "b": [9.0, 2.0], "c": [9.0, 9.0]}), {"c": 4.5}, "b and a each lead a grid")
+
+    def test_ours_is_never_left_out_and_leaves_no_other_out(self):
+        for ours, verdict in ((40.0, "MISSED"), (0.1, "reached")):
+            rows, _ = self.measured({"ours": ours, "intelmpi": 4.0, "openmpi4": 3.0})
+            self.assertEqual([row.verdict for row in rows], [verdict] * 2)
 
     def test_residuals_must_agree(self):
         rows, _ = self.measured({"ours": 2.0, "intelmpi": 4.0, "openmpi4": 3.0}, {"ours": "8.7e-06"})

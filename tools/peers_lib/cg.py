@@ -2,6 +2,7 @@
 """Conjugate gradients with halos: examples/conjugate_gradient_mpi.cpp by each MPI library, beside the same program with
 Lockstep. How ranks wait is chosen once for each library and number of ranks. Then come rounds of one launch each, in a
 drawn order. A row that is certain to miss what it must reach is measured once more, with three times the rounds.
+A library that is far behind another one in every grid when its setting is chosen is not launched again.
 """
 import random
 import re
@@ -25,6 +26,7 @@ MUST = 1.0
 LAUNCH_S = 0.2  # of solving, in a launch
 MOST_TIMES = 2000
 LIMIT_S = 180.0
+FAR_BEHIND = 4.0  # times the fastest's time, in every grid: such a library is not the best of any row
 LINE = re.compile(r"^(\d+) x \1: (\d+) steps, residual (\S+), (\S+) us a step$", re.MULTILINE)
 
 
@@ -72,7 +74,7 @@ class Plan:
     cores: int
     say: Callable[[str], None] = lambda _: None
     solver: Callable[[Peer, Launch, int, int, int], Solved | None] = None
-    failed: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
 
     def solve(self, peer: Peer, launch: Launch, ranks: int, grid: int, times: int) -> Solved | None:
         return (self.solver or solve)(peer, launch, ranks, grid, times)
@@ -115,21 +117,38 @@ def ways_of(peer: Peer, crowded: bool) -> dict[str, Launch]:
 
 def choose(plan: Plan, ranks: int) -> dict[str, tuple[str, Launch]]:
     """By peer, how its ranks wait: the shortest geometric mean over all grids, of two tries each."""
-    chosen = {}
+    chosen, best_us = {}, {}
     for peer in plan.peers:
-        scores = {}
-        for name, launch in ways_of(peer, ranks > plan.cores).items():
+        tried = {}
+        ways = ways_of(peer, ranks > plan.cores)
+        for name, launch in ways.items():
             plan.say(f"{ranks} ranks: trying {peer.name}, {name}")
-            tries = [[plan.solve(peer, launch, ranks, grid, 3) for _ in range(2)] for grid in plan.grids]
+            tries = [two_tries(plan, peer, launch, ranks, grid) for grid in plan.grids]
             if all(None not in each for each in tries):
-                scores[name] = geometric_mean([min(one.us for one in each) for each in tries])
-        if scores:
-            best = min(scores, key=lambda name: scores[name])
-            chosen[peer.name] = (best, ways_of(peer, ranks > plan.cores)[best])
+                tried[name] = [min(one.us for one in each) for each in tries]
+        if tried:
+            best = min(tried, key=lambda name: geometric_mean(tried[name]))
+            chosen[peer.name], best_us[peer.name] = (best, ways[best]), tried[best]
         else:
-            plan.failed[f"{peer.name}, {ranks} ranks"] = f"fails with every setting: {peer.notes.get('failure', '')}"
+            plan.left_out[f"{peer.name}, {ranks} ranks"] = f"fails with every setting: {peer.notes.get('failure', '')}"
+    for name, behind in far_behind({peer.name: best_us[peer.name] for peer in plan.peers if peer.name in chosen and not peer.ours}).items():
+        plan.left_out[f"{name}, {ranks} ranks"] = f"takes at least {behind:.0f} times as long as another library, with its best setting"
+        del chosen[name]
+    for peer in plan.peers:
         peer.notes.setdefault("chosen", {})[ranks] = chosen.get(peer.name, ("none",))[0]
     return chosen
+
+
+def far_behind(us: dict[str, list[float]]) -> dict[str, float]:
+    """The libraries that are far behind the fastest one in every grid, and how far at least."""
+    fastest = [min(each) for each in zip(*us.values())]
+    behind = {name: min(one / best for one, best in zip(each, fastest)) for name, each in us.items()}
+    return {name: least for name, least in behind.items() if least > FAR_BEHIND}
+
+
+def two_tries(plan: Plan, peer: Peer, launch: Launch, ranks: int, grid: int) -> list[Solved | None]:
+    first = plan.solve(peer, launch, ranks, grid, min(3, times_of(grid, [])))
+    return [first, plan.solve(peer, launch, ranks, grid, times_of(grid, [first]))]
 
 
 def measure(plan: Plan) -> list[Row]:

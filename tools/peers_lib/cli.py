@@ -315,12 +315,13 @@ def do_cg(options) -> int:
     say = say_on_terminal if sys.stderr.isatty() else lambda _: None
     ranks = numbers(options.ranks)
     found, left_out = cg.find_all(options.peers.split(",") if options.peers else list(peers.NAMES), Path(options.build))
-    plan = cg.Plan(found, ranks, list(dict.fromkeys(map(int, grids))), options.launches, options.seed, len(os.sched_getaffinity(0)), say=say)
+    plan = cg.Plan(found, ranks, list(dict.fromkeys(map(int, grids))), options.launches, options.seed, len(os.sched_getaffinity(0)), say=say,
+                   left_out=left_out)
     if min(plan.grids) < max(plan.ranks):
         raise Misuse(f"--grids {min(plan.grids)}: there must be at least as many points in an edge as ranks, {max(plan.ranks)}")
     rows = cg.measure(plan)
     say("")
-    print(cg.text(rows, found, left_out), flush=True)
+    print(cg.text(rows, found, plan.left_out), flush=True)
     if options.json:
         Path(options.json).write_text(json.dumps([row.words() for row in rows], indent=1) + "\n", encoding="utf-8")
     return cg.exit_code(rows)
