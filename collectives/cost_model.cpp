@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 namespace lockstep {
 namespace {
@@ -195,7 +196,7 @@ class MemberPrice {
     const double begin_us = rounds_us - (shares_cores() ? std::min(core_us, network_us) * hidden_share() : 0);
     const double segments_us = (segments_ - 1) * segment_us(load);
     const double leader_waits_us =
-        shares_cores() && load.leader_bytes > 0 ? (segments_ - 1) * leader_wait_us * crowd_ : 0;
+        shares_cores() && load.leader_bytes > 0 && !work_.relays ? (segments_ - 1) * leader_wait_us * crowd_ : 0;
 
     PriceTerms terms{.rounds_us = rounds_us + segments_us + leader_waits_us,
                      .network_us = network_us,
@@ -208,7 +209,7 @@ class MemberPrice {
       const double chain_us = shares_cores() ? 0 : network_us - busiest_link_us(load, 1, 1);
       terms.total_us = begin_us + chain_us +
                        overlapped_us(network_us - chain_us, messages_us + memory_us + combine_us + leader_us - stays_us,
-                                     segments_us, segments_, exposed_share) +
+                                     segments_us, segments_, work_.relays ? exposed_share_of_pieces : exposed_share) +
                        stays_us + leader_waits_us;
     } else {
       terms.total_us = begin_us + overlapped_us(network_us, messages_us, 0, work_.pieces, exposed_share_of_pieces) +
@@ -299,6 +300,12 @@ class MemberPrice {
   double average_steps_us_;
 };
 
+// Returns the bytes that a link between nodes carries in the time of a short message.
+double bytes_of_round(const GroupFacts& facts) {
+  return std::max(facts.network_latency_us, facts.network_work_us * facts.members_per_core) *
+         facts.network_bytes_per_us;
+}
+
 }  // namespace
 
 Workload workload_of(const Algorithm& algorithm, const Shape& problem, const GroupFacts& facts) {
@@ -355,11 +362,16 @@ PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, cons
 
 std::size_t segment_that_suits(const GroupFacts& facts, int messages) {
   if (!facts.is_measured) return 0;
-  const double round = std::max(facts.network_latency_us, facts.network_work_us * facts.members_per_core);
-  const double wanted = segment_latencies * round * facts.network_bytes_per_us * messages;
+  const double wanted = segment_latencies * bytes_of_round(facts) * messages;
   std::size_t segment = least_suited_bytes;
   while (segment < most_suited_bytes && static_cast<double>(segment) < wanted) segment *= 2;
   return segment;
+}
+
+std::size_t segment_of_chain(const GroupFacts& facts, std::size_t bytes) {
+  const std::size_t most = segment_that_suits(facts, 1);
+  const double wanted = std::sqrt(static_cast<double>(bytes) * bytes_of_round(facts) / std::max(1, facts.nodes() - 1));
+  return std::clamp(static_cast<std::size_t>(wanted), most / chain_parts, most);
 }
 
 }  // namespace lockstep

@@ -122,5 +122,8 @@ PriceTerms price_in_node_memory(Collective collective, std::uint64_t bytes, cons
 // Returns a segment size in bytes at which a round's messages between nodes take several times their latency, if a
 // round divides the segment into so many messages. 0: the network was not measured.
 std::size_t segment_that_suits(const GroupFacts& facts, int messages);
+// Returns the segment with which a chain of nodes ends first. Each segment costs a round, and each link is idle until
+// the first one comes. 0: the network was not measured.
+std::size_t segment_of_chain(const GroupFacts& facts, std::size_t bytes);
 
 }  // namespace lockstep

@@ -248,7 +248,10 @@ std::size_t Planner::staged_segment_bytes(const Algorithm& algorithm, std::size_
   // A member that passes pieces on would stop in every segment for its whole node, which waits for its cores.
   const bool stops = algorithm.pieces && algorithm.keeps.node && facts_.is_measured && facts_.members_per_core > 1;
   if (!has_stages(algorithm) || stops) return 0;
-  if (suits > 0) return bytes >= 2 * suits ? std::max(suits, bytes / most_segments) : 0;
+  if (suits > 0) {
+    const std::size_t segment = algorithm.keeps.relays ? segment_of_chain(facts_, bytes) : suits;
+    return bytes >= 2 * suits ? std::max(segment, bytes / most_segments) : 0;
+  }
   if (bytes < pipeline_bytes) return 0;
   return std::clamp<std::size_t>(bytes / staged_segments, least_segment_bytes, most_segment_bytes);
 }

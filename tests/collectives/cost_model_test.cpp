@@ -227,6 +227,9 @@ TEST(Prices, OfLongScansAreLowestInAChainOfNodes) {
     EXPECT_EQ(plan(64)->algorithm, "node_leaders");
     EXPECT_EQ(plan(1U << 18U)->algorithm, "node_chain");
     EXPECT_GE(plan(1U << 18U)->segments, 16);
+    EXPECT_EQ(plan(1U << 14U)->algorithm, "node_chain") << "64 KiB";
+    EXPECT_GE(plan(1U << 14U)->segments, 6) << "each link is idle until the first segment comes, so that is short";
+    EXPECT_LT(plan(1U << 14U)->segments, plan(1U << 18U)->segments);
   }
 }
 
