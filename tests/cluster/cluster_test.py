@@ -7,6 +7,7 @@
 Exit code 0 passed, 1 failed, 77 virtual nodes are not permitted here. Words of unittest may follow:
 -v, -k PATTERN. The tests use the tool as a program only, and know nothing of its inside.
 """
+import ast
 import functools
 import json
 import os
@@ -186,6 +187,19 @@ class Links(unittest.TestCase):
             finally:
                 server.kill()
                 server.communicate()
+
+    def test_nodes_can_have_cores_of_their_own(self):
+        all_cores = os.sched_getaffinity(0)
+        here = set(sorted(all_cores)[:2])
+        os.sched_setaffinity(0, here)
+        try:
+            with tool.up("--nodes", len(here) + 1, "--own-cores") as nodes:
+                said = [ast.literal_eval(nodes(node, *python("import os; print(os.sched_getaffinity(0))")).stdout) for node in range(len(here) + 1)]
+        finally:
+            os.sched_setaffinity(0, all_cores)
+        self.assertEqual([len(cores) for cores in said], [1] * len(said))
+        self.assertEqual(set.union(*said), here)
+        self.assertEqual(said[0], said[-1], "there are more nodes than cores")
 
     def test_rate_can_be_changed(self):
         with tool.up("--nodes", 2, "--rate", "1gbit", "--burst", "256K") as nodes:

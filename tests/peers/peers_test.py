@@ -69,13 +69,14 @@ class Words(unittest.TestCase):
     def test_parts_of_the_table(self):
         self.addCleanup(setattr, cli, "check_memory", cli.check_memory)
         cli.check_memory = lambda *_: None
-        for words in (["table", "--goals", "--seconds", "0.3"], ["table", "--nodes", "--seconds", "0.3", "--burst", "256K"]):
+        for words in (["table", "--goals", "--seconds", "0.3"], ["table", "--nodes", "--seconds", "0.3", "--burst", "256K", "--own-cores"]):
             options = cli.make_parser().parse_args(words)
             for part in scoreboard.chosen(None, options.nodes):
                 ask = cli.ask_of(cli.words_of(part, options))
                 self.assertEqual((ask.ranks, len(ask.labels)), (part.ranks, len(part.sizes or part.lists)), part.title)
                 if ask.cluster:
                     self.assertEqual(ask.cluster.burst, options.burst if part.rate else None)
+                    self.assertEqual(ask.cluster.own_cores, options.own_cores)
 
     def test_lines_of_the_program(self):
         results, refused, version = launch.read(
@@ -308,7 +309,8 @@ class Comparing(unittest.TestCase):
         self.assertEqual(chosen(lambda *_: table), ({"8": "by a table", "8192": "plain"}, {}))
         titles, failed = chosen(lambda *_: (_ for _ in ()).throw(errors.Unusable("no table")))
         self.assertEqual((set(titles.values()), list(failed["ours"].values())), ({"plain"}, ["no table"]))
-        line, _ = peers.cluster_command(OURS, table.launch, sizes.parse_cluster("2x1", "1gbit", "256K"), ["8"], 9)
+        line, _ = peers.cluster_command(OURS, table.launch, sizes.parse_cluster("2x1", "1gbit", "256K", own_cores=True), ["8"], 9)
+        self.assertIn("--own-cores", line)
         self.assertEqual((line[line.index("--share") + 1], line[line.index("--burst") + 1]), ("/tmp/a", "256K"))
 
     def test_every_variant_has_a_name_of_its_own(self):
@@ -466,6 +468,7 @@ class BadInput(unittest.TestCase):
                             ((*compare, "--rate", "1gbit"), "--cluster"),
                             ((*compare, "--burst", "256K"), "--rate 1gbit as well"),
                             ((*compare, "--cluster", "2x1", "--rate", "1gbit", "--burst", "much"), "--burst much"),
+                            ((*compare, "--own-cores"), "--cluster 4x2 as well"), (("table", "--goals", "--own-cores"), "none of these"),
                             (("table", "--goals", "--burst", "256K"), "none of these"), (("table", "--burst", "256K"), "--operations, --ranks and --sizes"),
                             (("table", "--operations", "sort"), "no operation 'sort'"), (("table", "--ranks", "1"), "numbers from 2"),
                             (("table", "--readme", "--state", "/nowhere/state.json"), "nothing has been measured"),

@@ -34,9 +34,9 @@ files      /tmp and /dev/shm of a node are empty at first and gone at the end. T
            directory, and files named in the command, stay visible if they lie there; for others
            use --share PATH.
 MPI        must be Open MPI. mpirun runs in node0 and starts its daemons through this tool. It
-           finds the environment of the caller. Ranks are not bound to cores, as all nodes have the
-           same ones; nothing else of Open MPI's behaviour is changed. `cluster exec node0 --
-           mpirun ...` works too.
+           finds the environment of the caller. Ranks are not bound to cores: all nodes have the
+           same ones, and by --own-cores each has its own. Nothing else of Open MPI's behaviour
+           is changed. `cluster exec node0 -- mpirun ...` works too.
 links      A rate holds in both directions, of every link, and counts Ethernet frames: of 1gbit,
            TCP has 956 Mbit/s left at Ethernet's MTU of 1500.
 exit code  that of the command; 1 misuse; 77 namespaces are not permitted here;
@@ -143,6 +143,9 @@ def add_shape(parser: argparse.ArgumentParser, default_name: str) -> None:
     add("--burst", metavar="BYTES",
         help="what a link that was idle lets through at once, as 256K (default: little, 25 kB at 1gbit); with more, packets are "
              "larger, up to 64 KiB, and cost the machine's cores less")
+    add("--own-cores", action="store_true",
+        help="divide the cores among the nodes; with more nodes than cores, each has one. Times then vary less, as the kernel "
+             "does not move ranks to the cores of other nodes")
     add("--share", action="append", default=[], metavar="PATH",
         help="a path below /tmp or /dev/shm that the nodes are to see")
     add("--unreachable", action="store_true",
@@ -164,7 +167,7 @@ def plan_from(options, command: list[str], kind: str) -> fabric.Plan:
         name=name, slots=slots, kind=kind,
         rate_bits=network.parse_rate(options.rate) if options.rate else None,
         burst=network.parse_bytes(options.burst) if options.burst else None,
-        unreachable=options.unreachable,
+        unreachable=options.unreachable, own_cores=options.own_cores,
         shared=shared_paths(options.share, command, os.path.dirname(tool)),
         enter_words=[sys.executable, tool, "enter"])
 

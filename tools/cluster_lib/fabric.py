@@ -32,12 +32,17 @@ class Plan:
     rate_bits: int | None = None
     burst: int | None = None  # bytes that an idle link lets through at once; as the rate needs
     unreachable: bool = False
+    own_cores: bool = False  # the machine's cores are divided among the nodes
     shared: list[str] = field(default_factory=list)
     enter_words: list[str] = field(default_factory=list)  # starts `cluster enter`
 
     @property
     def nodes(self) -> int:
         return len(self.slots)
+
+    def cores_of(self, node: int) -> list[int]:
+        here = sorted(os.sched_getaffinity(0))
+        return here[node::self.nodes] if self.nodes <= len(here) else [here[node % len(here)]]
 
 
 class Cluster:
@@ -236,6 +241,8 @@ def first_process_of_node(plan: Plan, node: int, ready: int) -> None:
     try:
         os.setsid()
         namespaces.set_process_name(f"cluster-node{node}")
+        if plan.own_cores:
+            os.sched_setaffinity(0, plan.cores_of(node))
         namespaces.make_private(plan.shared + [CONTROL])
         namespaces.set_host_name(f"node{node}")
         give_boot_id(node)

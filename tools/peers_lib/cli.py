@@ -125,6 +125,7 @@ def add_table(parser: argparse.ArgumentParser) -> None:
 
 def add_links(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--burst", metavar="BYTES", help="what a virtual node's link lets through at once, as 256K (tools/cluster run --help)")
+    parser.add_argument("--own-cores", action="store_true", help="divide the cores among the virtual nodes")
 
 
 def add_launches(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +204,8 @@ def words_of(part: scoreboard.Part, options) -> argparse.Namespace:
     return argparse.Namespace(**vars(options) | {
         "peers": peers_of(options.peers, part.without), "collective": part.collective,
         "ranks": part.ranks, "sizes": ",".join(part.sizes), "gradients": ",".join(part.lists), "way": None, "type": "f32", "op": "sum",
-        "cluster": part.cluster or None, "rate": part.rate or None, "burst": options.burst if part.rate else None})
+        "cluster": part.cluster or None, "rate": part.rate or None, "burst": options.burst if part.rate else None,
+        "own_cores": options.own_cores and bool(part.cluster)})
 
 
 def do_table(options) -> int:
@@ -215,6 +217,8 @@ def do_table(options) -> int:
         raise Misuse(f"--only '{options.only}': there are {'; '.join(part.title for part in scoreboard.chosen(None, options.nodes))}")
     if options.burst and not any(part.rate for part in parts):
         raise Misuse("--burst is of links that have a rate, and none of these comparisons has any; with --nodes some have")
+    if options.own_cores and not any(part.cluster for part in parts):
+        raise Misuse("--own-cores is of virtual nodes, and none of these comparisons has any; with --nodes they have")
     if options.out:
         check_writable(Path(options.out), "--out")
         Path(options.out).write_text(scoreboard.about_here(peers.ROOT) + "\n\n", encoding="utf-8")
@@ -240,8 +244,8 @@ def do_table(options) -> int:
 
 def do_operations(options) -> int:
     """Every operation, or what has been measured of it."""
-    if options.burst or options.only:
-        raise Misuse("--burst and --only are for `peers table --nodes` and `--goals`; here --operations, --ranks and --sizes select rows")
+    if options.burst or options.own_cores or options.only:
+        raise Misuse("--burst, --own-cores and --only are for `peers table --nodes` and `--goals`; here --operations, --ranks and --sizes select rows")
     path = Path(options.state)
     if options.out:
         check_writable(Path(options.out), "--out")
@@ -360,7 +364,9 @@ def ask_of(options) -> compare.Ask:
             raise Misuse(f"{name} {value}: there are {', '.join(known)}")
     if options.burst and not options.rate:
         raise Misuse("--burst is of links that have a rate; give --rate 1gbit as well")
-    cluster = sizes.parse_cluster(options.cluster, options.rate, options.burst) if options.cluster else None
+    cluster = sizes.parse_cluster(options.cluster, options.rate, options.burst, options.own_cores) if options.cluster else None
+    if options.own_cores and not cluster:
+        raise Misuse("--own-cores is of virtual nodes; give --cluster 4x2 as well")
     if options.rate and not cluster:
         raise Misuse("--rate is of the links between virtual nodes; give --cluster 4x2 as well")
     ranks = cluster.ranks if cluster else options.ranks if options.ranks is not None else 2

@@ -153,6 +153,7 @@ def cluster_command(peer: Peer, launch: Launch, cluster: Cluster, words: list[st
              cluster.ranks_per_node, "--timeout", f"{limit_s:.0f}"]
     start += ["--rate", cluster.rate] if cluster.rate else []
     start += ["--burst", cluster.burst] if cluster.burst else []
+    start += ["--own-cores"] if cluster.own_cores else []
     if peer.kind == "python":  # its members meet in a folder
         folder = tempfile.mkdtemp(prefix="peers-", dir="/tmp")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)

@@ -65,7 +65,8 @@ def surroundings(c: Comparison, what: str) -> dict:
              "versions": {peer.name: peer.notes.get("version", "") for peer in c.peers}, "left_out": c.left_out, "seed": c.seed}
     if c.plan.place.cluster:
         cluster = c.plan.place.cluster
-        found["cluster"] = {"nodes": cluster.nodes, "ranks_per_node": cluster.ranks_per_node, "rate": cluster.rate, "burst": cluster.burst}
+        found["cluster"] = {"nodes": cluster.nodes, "ranks_per_node": cluster.ranks_per_node, "rate": cluster.rate, "burst": cluster.burst,
+                            "own_cores": cluster.own_cores}
     defaults = {c.shown(name): times[what] for name, times in c.runs.defaults.items() if what in times}
     if defaults:
         ours = c.runs.times.get("ours", {}).get(what)
@@ -116,6 +117,7 @@ def heading(c: Comparison) -> list[str]:
     if place.cluster:
         where = f"{place.cluster.nodes} virtual nodes of {place.cluster.ranks_per_node}, links {place.cluster.rate or 'unshaped'}"
         where += f", {place.cluster.burst} at once" if place.cluster.burst else ""
+        where += ", with cores of their own" if place.cluster.own_cores else ""
     what = "lists of gradients" if c.is_list else c.plan.collective
     return [f"# {what}, {place.type} {place.op}, {place.ranks} ranks on {where}; us, medians over {c.plan.launches} launches of each, in turns",
             "# " + "; ".join(f"{peer.name}: {peer.notes.get('version') or 'version not said'}" for peer in c.peers)]

@@ -40,6 +40,7 @@ class Cluster(NamedTuple):
     ranks_of: tuple[int, ...]  # of each node
     rate: str | None
     burst: str | None = None  # what a link that was idle lets through at once
+    own_cores: bool = False  # the machine's cores are divided among the nodes
 
     @property
     def nodes(self) -> int:
@@ -55,7 +56,7 @@ class Cluster(NamedTuple):
         return ",".join(map(str, self.ranks_of if len(set(self.ranks_of)) > 1 else self.ranks_of[:1]))
 
 
-def parse_cluster(word: str, rate: str | None, burst: str | None = None) -> Cluster:
+def parse_cluster(word: str, rate: str | None, burst: str | None = None, own_cores: bool = False) -> Cluster:
     found = re.fullmatch(r"([0-9]{1,3})x([0-9]{1,3}(?:,[0-9]{1,3})*)", word)
     nodes = int(found[1]) if found else 0
     ranks = [int(each) for each in found[2].split(",")] if found else []
@@ -63,4 +64,4 @@ def parse_cluster(word: str, rate: str | None, burst: str | None = None) -> Clus
         raise Misuse(f"--cluster {word}: write NODESxRANKS, as 4x2 for four nodes of two ranks, or 3x3,2,1")
     if burst and not re.fullmatch(r"[1-9][0-9]{0,8}[KkMm]?", burst):
         raise Misuse(f"--burst {burst}: write bytes, as 65536, 256K or 4M")
-    return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate, burst)
+    return Cluster(tuple(ranks if len(ranks) == nodes else ranks * nodes), rate, burst, own_cores)
