@@ -43,10 +43,9 @@ class GpuWait {
     constexpr Duration yields = microseconds(2000);
     constexpr Duration longest_nap = microseconds(200);
     if (waited < spins) return;
-    if (waited < yields)
-      std::this_thread::yield();
-    else
-      std::this_thread::sleep_for(std::min(waited / 50, longest_nap));
+    if (waited < yields) return std::this_thread::yield();
+    run_outside_progress();
+    std::this_thread::sleep_for(std::min(waited / 50, longest_nap));
   }
 
   [[noreturn]] void refuse(Duration limit) const {

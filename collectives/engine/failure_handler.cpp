@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/engine/memory_fault.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 namespace {
@@ -65,6 +66,7 @@ void FailureHandler::fail(FailureCause cause, bool tell_others) noexcept {
   error_ = std::move(cause.error);
   reason_ = std::move(cause.reason);
   has_failed_.store(true, std::memory_order_release);
+  if (reason_->code == Code::peer_failed) stop_outside_progress();  // no MPI after a death
   parts_.operations.fail_active();
   keeps_memory_ = true;  // stays true if giving up throws
   try {

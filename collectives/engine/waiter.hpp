@@ -14,6 +14,7 @@
 
 #include "collectives/engine/transport.hpp"
 #include "collectives/node/node_collective.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep {
 
@@ -57,6 +58,7 @@ class Waiter {
       sched_yield();
       if (spin_ns_ > 0) note_yield(now_ns() - now);
     } else {
+      if (nap_count_ >= naps_alone) run_outside_progress();
       sleeper.sleep(nap(nap_count_++));
     }
   }
@@ -65,6 +67,8 @@ class Waiter {
   // Bound the length of a nap, in nanoseconds; both are guesses.
   static constexpr std::int64_t first_nap = 20'000;
   static constexpr std::int64_t longest_nap = 1'000'000;
+  // Are naps before MPI's messages may be what the other members wait for: 2.5 ms. A guess.
+  static constexpr unsigned naps_alone = 12;
 
   // Returns the length of a nap in nanoseconds: each length occurs twice, then it doubles.
   static std::int64_t nap(unsigned naps) { return std::min(longest_nap, first_nap << std::min(naps / 2, 6U)); }

@@ -2,6 +2,8 @@
 // Keeps the list of progress hooks, and runs those of the calling thread.
 #include "topology/base/progress_hooks.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <mutex>
 #include <vector>
@@ -17,6 +19,20 @@ struct ProgressHooks {
 // Is never destroyed, because communicators may outlive main.
 ProgressHooks& hooks() {
   static ProgressHooks* const known = new ProgressHooks;
+  return *known;
+}
+
+struct OutsideFunctions {
+  std::mutex mutex;
+  std::vector<OutsideProgress*> all;
+  int pauses = 0;
+  std::atomic<bool> is_empty{true};  // or stopped
+  bool is_stopped = false;
+};
+
+// Is never destroyed, as above.
+OutsideFunctions& outside() {
+  static OutsideFunctions* const known = new OutsideFunctions;
   return *known;
 }
 
@@ -50,6 +66,46 @@ void ProgressHook::end() {
 }
 
 bool has_busy_hooks() { return busy_here > 0; }
+
+OutsideProgress::OutsideProgress(std::function<void()> move) : move_(std::move(move)), process_(::getpid()) {
+  OutsideFunctions& known = outside();
+  const std::lock_guard lock(known.mutex);
+  known.all.push_back(this);
+  known.is_empty = known.is_stopped;
+}
+
+OutsideProgress::~OutsideProgress() {
+  OutsideFunctions& known = outside();
+  const std::lock_guard lock(known.mutex);
+  std::erase(known.all, this);
+  known.is_empty = known.is_stopped || known.all.empty();
+}
+
+void run_outside_progress() {
+  OutsideFunctions& known = outside();
+  if (known.is_empty) return;
+  const std::unique_lock lock(known.mutex, std::try_to_lock);
+  if (!lock.owns_lock() || known.is_empty || known.pauses > 0) return;
+  const OutsideProgress& last = *known.all.back();
+  if (last.process_ == ::getpid()) last.move_();
+}
+
+void stop_outside_progress() {
+  OutsideFunctions& known = outside();
+  const std::lock_guard lock(known.mutex);
+  known.is_stopped = true;
+  known.is_empty = true;
+}
+
+OutsidePause::OutsidePause() {
+  const std::lock_guard lock(outside().mutex);
+  ++outside().pauses;
+}
+
+OutsidePause::~OutsidePause() {
+  const std::lock_guard lock(outside().mutex);
+  --outside().pauses;
+}
 
 void run_progress_hooks(int but) {
   if (moving || busy_here <= but) return;

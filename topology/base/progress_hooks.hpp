@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets a waiting thread drive everything else that it has under way. Otherwise a call on one communicator would
-// stand still while its member waits in another.
+// stand still while its member waits in another, and so would a message of MPI.
 #pragma once
 
 #include <atomic>
@@ -46,6 +46,38 @@ class ProgressHook {
 // Calls the busy hooks of this thread. Loops that wait call it now and then. It costs next to nothing if this thread
 // has no more than `but` busy hooks: 1 for a caller that has one itself, else 0.
 void run_progress_hooks(int but);
+
+// Registers a function that lets MPI make progress, for as long as this object lives. The function must not block, and
+// returns at once on a thread that may not call MPI.
+class OutsideProgress {
+ public:
+  explicit OutsideProgress(std::function<void()> move);
+  // Waits until no thread is in the function.
+  ~OutsideProgress();
+  OutsideProgress(const OutsideProgress&) = delete;
+  OutsideProgress& operator=(const OutsideProgress&) = delete;
+
+ private:
+  friend void run_outside_progress();
+
+  std::function<void()> move_;
+  int process_;  // a forked child must not touch MPI
+};
+
+// Calls one such function if there is one. A member that waits long does so, since another may need a message of MPI
+// before it comes.
+void run_outside_progress();
+// Ends it for ever: MPI ends, or a member has died. Waits until no thread is in such a function.
+void stop_outside_progress();
+
+// Ends it for as long as this object lives, for calls of MPI that other threads must not meet.
+class OutsidePause {
+ public:
+  OutsidePause();
+  ~OutsidePause();
+  OutsidePause(const OutsidePause&) = delete;
+  OutsidePause& operator=(const OutsidePause&) = delete;
+};
 // True if this thread has busy hooks.
 bool has_busy_hooks();
 

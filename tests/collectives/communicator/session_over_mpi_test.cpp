@@ -2,9 +2,11 @@
 // Sessions over communicators of a program that uses MPI itself, before, beside and after them.
 #include <mpi.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <set>
+#include <vector>
 
 #include "collectives/communicator/communicator.hpp"
 #include "tests/support/mpi_test.hpp"
@@ -145,6 +147,25 @@ TEST(SessionOver, FreesItsCommunicators) {
   // Other ranks may not have ended the last ones; the session of the whole program has one more.
   constexpr std::size_t most_unfreed = 3;
   EXPECT_LE(count_unfreed(), most_unfreed);
+}
+
+// A member that waits in Lockstep still answers the requests of MPI. Otherwise this is a circle: member 1 waits for the
+// rest of the message, and member 0 for member 1.
+TEST(SessionOver, MessagesOfMpiArriveWhileTheirSenderWaits) {
+  constexpr int long_message = 4 << 20;
+  std::vector<int> numbers(long_message, world().rank() + 1);
+  Session session = session_over(MPI_COMM_WORLD);
+  session.world().barrier();  // so that it is set up
+  if (world().rank() == 0) {
+    MPI_Request sent = MPI_REQUEST_NULL;
+    MPI_Isend(numbers.data(), long_message, MPI_INT, 1, 0, MPI_COMM_WORLD, &sent);
+    session.world().barrier();
+    MPI_Wait(&sent, MPI_STATUS_IGNORE);
+  } else {
+    if (world().rank() == 1) MPI_Recv(numbers.data(), long_message, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    session.world().barrier();
+    if (world().rank() == 1) EXPECT_EQ(std::ranges::count(numbers, 1), long_message);
+  }
 }
 
 TEST(SessionOver, RefusesInterCommunicators) {

@@ -24,6 +24,12 @@ void refuse_if_mpi_has_ended() {
               "that started it");
 }
 
+bool may_call_mpi(ThreadLevel level) {
+  int main_thread = 1;
+  if (level < ThreadLevel::serialized) MPI_Is_thread_main(&main_thread);
+  return main_thread != 0;
+}
+
 }  // namespace
 
 MpiCommunicator::MpiCommunicator(MPI_Comm owned, ThreadLevel level)
@@ -36,9 +42,11 @@ MpiCommunicator::MpiCommunicator(MPI_Comm owned, ThreadLevel level)
   int found = 0;
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found));  // only MPI_COMM_WORLD need have it
   tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);        // 32767 is guaranteed by MPI
+  outside_.emplace([this] { progress(); });
 }
 
 MpiCommunicator::~MpiCommunicator() {
+  outside_.reset();
   if (mpi_has_ended()) return;
   const Lock lock(mutex_);
   if (!is_left_to_mpi_) MPI_Comm_free(&comm_);
@@ -46,9 +54,7 @@ MpiCommunicator::~MpiCommunicator() {
 
 MpiCommunicator::Lock MpiCommunicator::enter() {
   refuse_if_mpi_has_ended();
-  int main_thread = 1;
-  if (level_ < ThreadLevel::serialized) MPI_Is_thread_main(&main_thread);
-  if (main_thread == 0) {
+  if (!may_call_mpi(level_)) {
     throw Error(Code::thread_level, "called from a second thread, but MPI was started for one thread only",
                 "start MPI with MPI_THREAD_SERIALIZED or more, or make the call from the thread that started it");
   }
@@ -60,6 +66,15 @@ MpiCommunicator::Access MpiCommunicator::access() {
   refuse_if_mpi_has_ended();
   while (waiting_to_be_alone_ > 0) std::this_thread::yield();  // the lock itself prefers threads that share it
   return {{}, std::shared_lock(together_)};
+}
+
+// A look for a message that nobody sends makes progress in every MPI library. One that finds a message need not.
+void MpiCommunicator::progress() {
+  if (mpi_has_ended() || !may_call_mpi(level_)) return;
+  Lock alone(mutex_, std::defer_lock);
+  if (level_ != ThreadLevel::multiple && !alone.try_lock()) return;
+  int here = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, tags_.unused(), comm_, &here, MPI_STATUS_IGNORE);
 }
 
 std::unique_lock<std::shared_mutex> MpiCommunicator::keep_others_out() {

@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 
+#include "topology/base/progress_hooks.hpp"
 #include "topology/machine/mpi/tag_layout.hpp"
 #include "topology/machine/session.hpp"
 
@@ -49,6 +51,9 @@ class MpiCommunicator {
   bool is_left_to_mpi() const { return is_left_to_mpi_; }
 
  private:
+  // Lets MPI make progress with the program's own messages, if this thread may call MPI.
+  void progress();
+
   MPI_Comm comm_;
   ThreadLevel level_;
   int rank_ = 0;
@@ -59,6 +64,7 @@ class MpiCommunicator {
   std::shared_mutex together_;  // with MPI_THREAD_MULTIPLE: a thread that clears a channel is alone
   std::atomic<int> waiting_to_be_alone_ = 0;
   std::atomic<bool> is_left_to_mpi_ = false;
+  std::optional<OutsideProgress> outside_;
 };
 
 }  // namespace lockstep

@@ -15,6 +15,7 @@
 #include <numeric>
 
 #include "topology/base/environment.hpp"
+#include "topology/base/progress_hooks.hpp"
 #include "topology/machine/discover.hpp"
 #include "topology/machine/hang_watchdog.hpp"
 #include "topology/machine/last_word.hpp"
@@ -171,6 +172,7 @@ Session::Parts::~Parts() {
   --process.sessions;
   if (mpi_has_ended() || failing || !process.ours || process.sessions > 0) return;
   const HangWatchdog watch("MPI_Finalize", hang_hint, patience_of(settings), log);
+  stop_outside_progress();
   MPI_Finalize();
   process.ours = false;
 }
@@ -223,6 +225,7 @@ void Session::Parts::connect(MPI_Comm comm) {
   MPI_Comm own = MPI_COMM_NULL;
   {
     const HangWatchdog watch("MPI_Comm_create", hang_hint, patience_of(settings), log);
+    const OutsidePause pause;
     // Avoids MPI_Comm_dup, which runs the application's attribute callbacks and hands on its hints.
     MPI_Group all = MPI_GROUP_NULL;
     check_mpi(MPI_Comm_group(comm, &all));
@@ -308,6 +311,7 @@ void Session::Parts::shake_hands() {
 // Returns the lowest rank on this host, by MPI's own account.
 int Session::Parts::host_colour() {
   const HangWatchdog watch("MPI_Comm_split_type", hang_hint, patience_of(settings), log);
+  const OutsidePause pause;
   MPI_Comm host = MPI_COMM_NULL;
   MPI_Comm world = wire->comm().get();
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, wire->comm().rank(), MPI_INFO_NULL, &host));

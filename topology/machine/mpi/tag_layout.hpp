@@ -20,6 +20,9 @@ struct TagLayout {
   // Returns the tag of a kind of set-up message.
   constexpr int set_up(int channel, int kind) const { return channel * kinds + kind; }
 
+  // Returns a tag that no message has.
+  constexpr int unused() const { return set_up(0, kinds - 1); }
+
   // Half of the lanes are for collective calls. The other half is one lane for messages between two members, so that it
   // keeps more bits of a call tag. Programs choose those call tags.
   constexpr int call_lanes() const { return lanes / 2; }

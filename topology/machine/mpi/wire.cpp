@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "topology/base/progress_hooks.hpp"
 #include "topology/machine/mpi/check.hpp"
 
 namespace lockstep {
@@ -102,6 +103,7 @@ void Wire::free_ended() noexcept {
 int Wire::at_finalize(MPI_Comm /*self*/, int /*key*/, void* /*value*/, void* /*state*/) {
   constexpr std::chrono::seconds longest{10};  // a guess: as long as the default of LOCKSTEP_STALL_WARN
   is_finalizing = true;
+  stop_outside_progress();
   const auto end = std::chrono::steady_clock::now() + longest;
   for (free_ended(); has_ended() && std::chrono::steady_clock::now() < end; free_ended()) std::this_thread::yield();
   return MPI_SUCCESS;
