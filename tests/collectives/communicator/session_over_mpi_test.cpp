@@ -164,7 +164,9 @@ TEST(SessionOver, MessagesOfMpiArriveWhileTheirSenderWaits) {
   } else {
     if (world().rank() == 1) MPI_Recv(numbers.data(), long_message, MPI_INT, 0, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     session.world().barrier();
-    if (world().rank() == 1) EXPECT_EQ(std::ranges::count(numbers, 1), long_message);
+    if (world().rank() == 1) {
+      EXPECT_EQ(std::ranges::count(numbers, 1), long_message);
+    }
   }
 }
 

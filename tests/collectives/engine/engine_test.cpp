@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 
 #include "collectives/call_tags.hpp"
 #include "collectives/engine/checked_transport.hpp"
@@ -11,6 +14,7 @@
 #include "collectives/engine/forwarding_transport.hpp"
 #include "collectives/engine/rescue.hpp"
 #include "tests/collectives/engine/engine_support.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -47,6 +51,22 @@ TEST(Engine, SegmentsFlowThroughLanes) {
       }
     });
   }
+}
+
+// The other member may wait for a message of MPI, which needs a function of MPI here.
+TEST(Engine, LongWaitsLetMpiMakeProgress) {
+  std::atomic<bool> moved = false;
+  const OutsideProgress progress([&] { moved = true; });
+  on_engines(2, [&](RealEngine& engine, Exchange&) {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (engine.rank() == 1 && !moved && std::chrono::steady_clock::now() < limit)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto plan = all_reduce_plan(2, engine.rank(), 1);
+    const std::vector<float> in = given(engine.rank(), 1);
+    std::vector<float> out(1);
+    run(engine, call_of(plan, in, out));
+  });
+  EXPECT_TRUE(moved);
 }
 
 // More than there are lanes, of several kinds, waited for in an order of each member's own.

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <csignal>
@@ -15,6 +17,7 @@
 #include "topology/base/error_report.hpp"
 #include "topology/base/escaped.hpp"
 #include "topology/base/log.hpp"
+#include "topology/base/progress_hooks.hpp"
 #include "topology/base/settings.hpp"
 #include "topology/base/text.hpp"
 #include "topology/base/time_span.hpp"
@@ -310,6 +313,50 @@ TEST(Log, GoesToTheSinkAndRespectsTheLevel) {
   EXPECT_EQ(lines, (std::vector<std::string>{"warn: [rank 3] heard", "error: heard too"}));
   EXPECT_EQ(parse_log_level("debug"), LogLevel::debug);
   EXPECT_EQ(parse_log_level("loud"), std::nullopt);
+}
+
+TEST(OutsideProgress, RunsUntilItEndsAndNotWhilePaused) {
+  int outer = 0;
+  int inner = 0;
+  run_outside_progress();
+  {
+    const OutsideProgress first([&] { ++outer; });
+    run_outside_progress();
+    {
+      const OutsideProgress second([&] { ++inner; });
+      run_outside_progress();
+      const OutsidePause pause;
+      run_outside_progress();
+    }
+    run_outside_progress();
+  }
+  run_outside_progress();
+  EXPECT_EQ(outer, 2);
+  EXPECT_EQ(inner, 1);
+}
+
+TEST(OutsideProgress, DoesNotRunInAForkedChildNorAfterItWasStopped) {
+  int runs = 0;
+  const OutsideProgress progress([&] { ++runs; });
+  const pid_t child = ::fork();
+  if (child == 0) {
+    run_outside_progress();
+    ::_exit(runs);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EXIT(
+      {
+        const OutsideProgress own([&] { ++runs; });
+        run_outside_progress();
+        stop_outside_progress();
+        run_outside_progress();
+        const OutsideProgress later([&] { ++runs; });
+        run_outside_progress();
+        ::_exit(runs);
+      },
+      testing::ExitedWithCode(1), "");
 }
 
 }  // namespace
