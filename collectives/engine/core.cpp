@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "topology/base/progress_hooks.hpp"
+
 namespace lockstep {
 
 Core::Core(Transport& transport, CommunicatorIdentity identity, WaitLimits wait_limits, Log log, node::Room* room,
@@ -328,6 +330,7 @@ void Core::leave() noexcept {
 }
 
 std::vector<Transport::ReceivedControl> Core::begin_shrinking() {
+  stop_outside_progress();  // whatever was the first failure
   failure_.refuse(Error(Code::peer_failed,
                         text("rank ", identity_.rank, " makes a smaller communicator of \"", identity_.name, '"'),
                         "shrink() on all members"));

@@ -72,6 +72,7 @@ void PeerFailures::lose(int peer, std::string_view cause, int error, bool is_cut
   const auto at = loss_ ? loss_->at : Clock::now();
   loss_ = LostPeer{peer, end ? *end : text(members_.roster().name_of(peer), " is gone: ", cause), end.has_value(), at};
   if (is_cut) loss_->cut = cause;
+  if (!no_mpi_) no_mpi_.emplace();
 }
 
 std::string PeerFailures::silence_of_host(int error) const {
@@ -104,7 +105,10 @@ void PeerFailures::log_silence(int peer, PeerStatus& status, bool is_silent) {
 void PeerFailures::ask_lookup() {
   constexpr unsigned turns_between = 16;
   if (!lookup_ || loss_ || lookup_turns_++ % turns_between != 0) return;
-  if (auto lost = lookup_()) loss_ = LostPeer{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
+  auto lost = lookup_();
+  if (!lost) return;
+  loss_ = LostPeer{lost->rank, std::move(lost->words), lost->says_how, Clock::now()};
+  no_mpi_.emplace();
 }
 
 // Waits a little, because the lost rank's last message may still be on its way, and says more. A rank on its host knows
@@ -115,7 +119,10 @@ void PeerFailures::report_loss() {
   constexpr std::chrono::milliseconds neighbours_take{200};
   if (!loss_ || is_reported_) return;
   const int number = loss_->number;
-  if (number >= 0 && has_left(number)) return loss_.reset();
+  if (number >= 0 && has_left(number)) {
+    no_mpi_.reset();
+    return loss_.reset();
+  }
   const Roster& roster = members_.roster();
   if (const auto end = number >= 0 && !loss_->says_how ? roster.end_of(number) : std::nullopt) {
     loss_->cause = *end;

@@ -15,6 +15,7 @@
 #include "collectives/engine/transport.hpp"
 #include "collectives/tcp/tcp_members.hpp"
 #include "collectives/tcp/tcp_shared.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep::tcp {
 
@@ -83,6 +84,7 @@ class PeerFailures {
   unsigned lookup_turns_ = 0;
   std::map<int, PeerStatus> peers_;
   std::optional<LostPeer> loss_;
+  std::optional<OutsidePause> no_mpi_;  // from the loss on
   bool is_reported_ = false;
 };
 

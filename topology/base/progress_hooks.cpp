@@ -26,9 +26,11 @@ struct OutsideFunctions {
   std::mutex mutex;
   std::vector<OutsideProgress*> all;
   int pauses = 0;
-  std::atomic<bool> is_empty{true};  // or stopped
   bool is_stopped = false;
 };
+
+// Is false if there is no function or all are stopped. Then waits make no list, which would allocate.
+std::atomic<bool> has_outside{false};
 
 // Is never destroyed, as above.
 OutsideFunctions& outside() {
@@ -71,21 +73,21 @@ OutsideProgress::OutsideProgress(std::function<void()> move) : move_(std::move(m
   OutsideFunctions& known = outside();
   const std::lock_guard lock(known.mutex);
   known.all.push_back(this);
-  known.is_empty = known.is_stopped;
+  has_outside = !known.is_stopped;
 }
 
 OutsideProgress::~OutsideProgress() {
   OutsideFunctions& known = outside();
   const std::lock_guard lock(known.mutex);
   std::erase(known.all, this);
-  known.is_empty = known.is_stopped || known.all.empty();
+  has_outside = !known.is_stopped && !known.all.empty();
 }
 
 void run_outside_progress() {
+  if (!has_outside) return;
   OutsideFunctions& known = outside();
-  if (known.is_empty) return;
   const std::unique_lock lock(known.mutex, std::try_to_lock);
-  if (!lock.owns_lock() || known.is_empty || known.pauses > 0) return;
+  if (!lock.owns_lock() || !has_outside || known.pauses > 0) return;
   const OutsideProgress& last = *known.all.back();
   if (last.process_ == ::getpid()) last.move_();
 }
@@ -94,7 +96,7 @@ void stop_outside_progress() {
   OutsideFunctions& known = outside();
   const std::lock_guard lock(known.mutex);
   known.is_stopped = true;
-  known.is_empty = true;
+  has_outside = false;
 }
 
 OutsidePause::OutsidePause() {

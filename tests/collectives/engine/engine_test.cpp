@@ -53,7 +53,8 @@ TEST(Engine, SegmentsFlowThroughLanes) {
   }
 }
 
-// The other member may wait for a message of MPI, which needs a function of MPI here.
+// The other member may wait for a message of MPI, which needs a function of MPI here. This must come before tests in
+// which a member fails: no MPI is called after that.
 TEST(Engine, LongWaitsLetMpiMakeProgress) {
   std::atomic<bool> moved = false;
   const OutsideProgress progress([&] { moved = true; });

@@ -42,7 +42,7 @@ MpiCommunicator::MpiCommunicator(MPI_Comm owned, ThreadLevel level)
   int found = 0;
   check_mpi(MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_TAG_UB, &bound, &found));  // only MPI_COMM_WORLD need have it
   tags_ = tag_layout(found != 0 ? *static_cast<int*>(bound) : 32767);        // 32767 is guaranteed by MPI
-  outside_.emplace([this] { progress(); });
+  if (size_ > 1) outside_.emplace([this] { progress(); });  // a look among one rank makes no progress in MPICH
 }
 
 MpiCommunicator::~MpiCommunicator() {
