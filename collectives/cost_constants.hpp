@@ -118,7 +118,7 @@ inline constexpr CostConstant<std::size_t> least_suited_bytes{"least_suited_byte
                                                               "the smallest of such segments", not_measured};
 // LOCKSTEP_TABLE forced segments of 4 to 128 KiB on such nodes, and 4 KiB were never the best.
 inline constexpr CostConstant<std::size_t> chain_parts{"chain_parts", 4, "parts",
-                                                       "of such a segment; a chain of sums has no shorter one",
+                                                       "of such a segment; the shortest segment of a chain",
                                                        "measured 2026-11-30, 4 x 2 virtual nodes on 2 cores"};
 inline constexpr CostConstant<std::size_t> most_suited_bytes{"most_suited_bytes", 16U << 20U, "bytes",
                                                              "the largest of such segments", not_measured};

@@ -37,6 +37,7 @@ class GpuWait {
 
  private:
   // Sleeps between turns, because no GPU wakes a thread. Naps are at most 2 % of the time waited, and at most 200 us.
+  // MPI makes progress before each, since other members may need a message of it.
   static void idle(Duration waited) {
     using std::chrono::microseconds;
     constexpr Duration spins = microseconds(50);

@@ -67,7 +67,7 @@ class Waiter {
   // Bound the length of a nap, in nanoseconds; both are guesses.
   static constexpr std::int64_t first_nap = 20'000;
   static constexpr std::int64_t longest_nap = 1'000'000;
-  // Are naps before MPI's messages may be what the other members wait for: 2.5 ms. A guess.
+  // Is the number of naps, 2.5 ms in all, after which the other members may be waiting for a message of MPI. A guess.
   static constexpr unsigned naps_alone = 12;
 
   // Returns the length of a nap in nanoseconds: each length occurs twice, then it doubles.

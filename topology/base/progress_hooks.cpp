@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keeps the list of progress hooks, and runs those of the calling thread.
+// Keeps the list of progress hooks and runs those of the calling thread, and keeps the functions that let MPI work.
 #include "topology/base/progress_hooks.hpp"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ struct OutsideFunctions {
   bool is_stopped = false;
 };
 
-// Is false if there is no function or all are stopped. Then waits make no list, which would allocate.
+// Is false if there is no function or all are stopped. A wait then makes no list, because that would allocate.
 std::atomic<bool> has_outside{false};
 
 // Is never destroyed, as above.

@@ -46,6 +46,8 @@ class ProgressHook {
 // Calls the busy hooks of this thread. Loops that wait call it now and then. It costs next to nothing if this thread
 // has no more than `but` busy hooks: 1 for a caller that has one itself, else 0.
 void run_progress_hooks(int but);
+// True if this thread has busy hooks.
+bool has_busy_hooks();
 
 // Registers a function that lets MPI make progress, for as long as this object lives. The function must not block, and
 // returns at once on a thread that may not call MPI.
@@ -67,10 +69,11 @@ class OutsideProgress {
 // Calls one such function if there is one. A member that waits long does so, since another may need a message of MPI
 // before it comes.
 void run_outside_progress();
-// Ends it for ever: MPI ends, or a member has died. Waits until no thread is in such a function.
+// Stops these functions for ever: MPI ends, or a member has died. Waits until no thread is in one.
 void stop_outside_progress();
 
-// Ends it for as long as this object lives, for calls of MPI that other threads must not meet.
+// Stops these functions while this object lives, because other threads must not meet its owner's calls of MPI, or
+// because a member may have died. Waits until no thread is in one.
 class OutsidePause {
  public:
   OutsidePause();
@@ -78,7 +81,5 @@ class OutsidePause {
   OutsidePause(const OutsidePause&) = delete;
   OutsidePause& operator=(const OutsidePause&) = delete;
 };
-// True if this thread has busy hooks.
-bool has_busy_hooks();
 
 }  // namespace lockstep
