@@ -114,19 +114,24 @@ void SimulatedNetwork::send(std::map<ChannelKey, MessageQueues>::iterator pair, 
   travel->path = fabric_->path(source, pair->first.target);
   travel->sent = std::move(sent);
   LinkQueue& first = sources_[travel->path.front()];
-  first.waiting.push_back(travel);
+  const std::pair<int, int> connection{source, pair->first.target};
+  auto& messages = first.connections[connection];
+  if (messages.empty()) first.turns.push_back(connection);
+  messages.push_back(travel);
   if (std::exchange(first.is_due, true)) return;
   const Duration due = std::max(at, fabric_->free_at(travel->path.front()));
   add({.at = due, .order = 0, .kind = NetworkEventKind::source, .link = travel->path.front(), .travel = nullptr});
 }
 
-// Sends a packet of the next message in turn, since the first link of its path is free.
+// Sends a packet of the next connection in turn, since the first link of its path is free.
 void SimulatedNetwork::serve(int link) {
   LinkQueue& source = sources_[link];
   source.is_due = false;
-  if (source.waiting.empty()) return;
-  const std::shared_ptr<MessageTransfer> travel = source.waiting.front();
-  source.waiting.pop_front();
+  if (source.turns.empty()) return;
+  const std::pair<int, int> connection = source.turns.front();
+  source.turns.pop_front();
+  auto& messages = source.connections[connection];
+  const std::shared_ptr<MessageTransfer> travel = messages.front();
   const std::size_t bytes = std::min(travel->packet, travel->left);
   travel->left -= bytes;
   const Fabric::PacketTiming passing = fabric_->pass(link, bytes, now_, now_);
@@ -137,11 +142,16 @@ void SimulatedNetwork::serve(int link) {
        .bytes = bytes,
        .tail = passing.tail,
        .travel = travel});
-  if (travel->left > 0)
-    source.waiting.push_back(travel);
-  else if (travel->is_held)
-    add({.at = fabric_->free_at(link), .order = 0, .kind = NetworkEventKind::gone, .travel = travel});
-  if (source.waiting.empty()) return;
+  if (travel->left == 0) {
+    messages.pop_front();
+    if (travel->is_held)
+      add({.at = fabric_->free_at(link), .order = 0, .kind = NetworkEventKind::gone, .travel = travel});
+  }
+  if (messages.empty())
+    source.connections.erase(connection);
+  else
+    source.turns.push_back(connection);
+  if (source.turns.empty()) return;
   source.is_due = true;
   add({.at = fabric_->free_at(link), .order = 0, .kind = NetworkEventKind::source, .link = link, .travel = nullptr});
 }

@@ -13,6 +13,7 @@
 #include <random>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "collectives/engine/transport.hpp"
@@ -174,9 +175,11 @@ class SimulatedNetwork {
   std::map<ChannelKey, MessageQueues> pairs_;
   std::priority_queue<NetworkEvent, std::vector<NetworkEvent>, std::greater<>> events_;
   std::uint64_t order_ = 0;
-  // Queues messages that take turns at the first link of their path.
+  // Queues messages at the first link of their path. Those between two members follow each other, as on a connection.
+  // Connections take turns for each packet.
   struct LinkQueue {
-    std::deque<std::shared_ptr<MessageTransfer>> waiting;
+    std::map<std::pair<int, int>, std::deque<std::shared_ptr<MessageTransfer>>> connections;  // by source and target
+    std::deque<std::pair<int, int>> turns;                                                    // of all connections
     bool is_due = false;
   };
   std::map<int, LinkQueue> sources_;
