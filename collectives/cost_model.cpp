@@ -226,7 +226,7 @@ class MemberPrice {
   // Returns the time of a core for one more segment.
   double segment_us(const MemberLoad& load) const {
     if (shares_cores()) return average_work_us_ + average_steps_us_;
-    return load.work_us + load.memory_steps * own_step_us();
+    return load.work_us + (work_.flows ? 0 : load.memory_steps * own_step_us());
   }
   // Returns the time of a step in the node's memory for members with cores of their own.
   double own_step_us() const { return std::min<double>(memory_step_us, facts_.node_latency_us); }
@@ -314,7 +314,8 @@ Workload workload_of(const Algorithm& algorithm, const Shape& problem, const Gro
                 .chain_rounds = static_cast<double>(algorithm.cost(problem).rounds),
                 .rack_bytes = rack_bytes_of(algorithm, problem, facts),
                 .pieces = algorithm.pieces ? Blocks::pieces(problem.count, problem.segment).parts() : 1,
-                .relays = algorithm.keeps.relays};
+                .relays = algorithm.keeps.relays,
+                .flows = algorithm.keeps.flows};
   for (const int other : {facts.size / 2, facts.size - 1}) members.push_back(other);
   for (const int index : members) {
     Shape shape = problem;

@@ -94,6 +94,7 @@ struct Workload {
   bool sends_input_only = true;      // no message passes on received data
   int pieces = 1;                    // parts that go from member to member one behind another
   bool relays = false;               // segments follow each other closely, even if members share cores
+  bool flows = false;                // only the first segment has steps in a node's memory
 };
 
 // Holds a predicted time and the terms of the formula above, in microseconds.

@@ -78,6 +78,15 @@ struct PlanChoice {
   constexpr std::uint64_t number() const { return method_hash + (tensor_hash | static_cast<std::uint64_t>(vote)); }
 };
 
+struct Plan;
+
+// Tells how the members of a node share a broadcast's segments as they come; see node::SegmentFlow. Then they skip the
+// steps of the schedule's rounds in the node. Nodes decide that for themselves.
+struct NodeFlow {
+  std::shared_ptr<const Plan> plan;  // null: each segment takes its steps
+  int source = -1;                   // the member of the node that has all data from the beginning; -1: none
+};
+
 // Tells how a call is done: a schedule for one segment, and the number of segments that flow through it.
 struct Plan {
   Spec spec;
@@ -96,6 +105,7 @@ struct Plan {
   using IntraNodePlans = std::vector<std::vector<std::shared_ptr<const Plan>>>;
   IntraNodePlans node_plans;
   IntraNodePlans last_node_plans;
+  NodeFlow flow;
   // Is the place of the result in the output, for the division of avg.
   Slice result;
   std::size_t input_count = 0;  // elements of the whole input and output

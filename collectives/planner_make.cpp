@@ -167,6 +167,19 @@ Plan::IntraNodePlans intra_node_plans_of(const Spec& whole, const Schedule& sche
   return all;
 }
 
+// Returns the flow of a call whose algorithm has flows.
+NodeFlow flow_of(const Plan& plan) {
+  const std::size_t steps = plan.node_round_count();
+  if (plan.segments == 1 || steps == 0) return {};
+  auto flow = std::make_shared<Plan>(*plan.node_plans.back().front());
+  flow->spec.collective = Collective::all_gather;
+  flow->spec.count = flow->spec.output_blocks.largest();
+  flow->spec.output_blocks = Blocks::even(flow->spec.count, flow->size);
+  flow->spec.in_place = false;  // all but one block are from other members
+  flow->input_count = flow->output_count = plan.output_count;
+  return {std::move(flow), steps == 2 ? plan.last.rounds.front().node_steps.front().root : -1};
+}
+
 // Returns the most elements that a round sends, or receives, in narrow messages.
 std::size_t most_narrow(const Schedule& schedule, std::vector<Message> Round::*messages) {
   std::size_t most = 0;
@@ -310,7 +323,9 @@ Planner::Segmentation Planner::cut_for(const Spec& spec, const AlgorithmChoice& 
   for (const std::size_t count : {segment, last}) {
     if (!fits(*choice.algorithm, common_shape(*choice.algorithm, spec, count, piece))) return cut;
   }
-  const int depth = has_stages(*choice.algorithm) ? most_segments_in_flight : 2;
+  const int depth = choice.algorithm->keeps.flows   ? most_segments_in_flow
+                    : has_stages(*choice.algorithm) ? most_segments_in_flight
+                                                    : 2;
   return {segment, static_cast<int>(segments), std::min(depth, static_cast<int>(segments))};
 }
 
@@ -357,6 +372,9 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;
+  if (const Algorithm* const algorithm = find_algorithm(spec.collective, plan->algorithm);
+      algorithm != nullptr && algorithm->keeps.flows)
+    plan->flow = flow_of(*plan);
   const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
                                    cut.depth, ' ', piece, ' ', to_string(plan->wire));
   plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));

@@ -24,6 +24,10 @@ struct AlgorithmProperties {
   // Says that each member waits for one other and passes on its sum, so that segments follow each other closely even if
   // members share cores. Only the cost model uses it.
   bool relays = false;
+  // Says that its rounds in a node are an all_gather_v at the end, in place in the output, and before that on the
+  // root's node a scatter_v. So members of a node can copy segments as they come (NodeFlow), and none waits for all
+  // others.
+  bool flows = false;
 };
 
 // Is a row of the table.

@@ -17,11 +17,13 @@
 namespace lockstep {
 namespace {
 
-// Computes the trees, whose shape is the same for all rails. Nodes have places in their rack; place 0 is the entry, by
-// which the tree comes in. The root stands before all racks.
+// Computes the trees. All rails have the same shape. Nodes have places in their rack. The tree comes in at place 0, the
+// entry. The first places serve one other rack each. The root stands before all racks.
 class RailTrees {
  public:
-  RailTrees(const NodePosition& me, int root_node) : root_(root_node), rails_(me.members()), branches_(rails_ / 2) {
+  // A node has at most `branches` children.
+  RailTrees(const NodePosition& me, int root_node, int branches)
+      : root_(root_node), rails_(me.members()), branches_(branches) {
     const int nodes = me.all_nodes();
     std::vector<std::vector<int>> racks;
     if (me.above != nullptr) racks = me.above->nodes;
@@ -39,22 +41,23 @@ class RailTrees {
   int parent(int node, int rail) const {
     if (node == root_) return -1;
     const TreePlace at = place_of(node, rail);
-    if (at.place > 0)
-      return node_at(at.rack, (at.place <= branches(at.rack) ? 0 : 1 + (at.place - branches(at.rack) - 1) / branches_),
-                     rail);
-    return at.rack == 0 ? root_ : entry((at.rack - 1) / rack_branches(), rail);
+    if (at.place > 0) return node_at(at.rack, parent_place(at), rail);
+    if (at.rack == 0) return root_;
+    const int above = (at.rack - 1) / branches_;
+    return racks_[static_cast<std::size_t>(above)].empty() ? root_ : node_at(above, server(at.rack), rail);
   }
   // Returns the nodes that get the data of a rail from this one, those with most nodes behind them first.
   std::vector<int> children(int node, int rail) const {
     std::vector<int> all;
     if (node == root_ && !racks_.front().empty()) return {entry(0, rail)};
     const TreePlace at = node == root_ ? TreePlace{0, 0} : place_of(node, rail);
-    if (at.place == 0) {
-      for (int i = 0; i < rack_children(at.rack); ++i) all.push_back(entry(at.rack * rack_branches() + 1 + i, rail));
+    const int first = at.rack * branches_ + 1;
+    for (int rack = first; rack < std::min(racks(), first + branches_); ++rack) {
+      if (server(rack) == at.place) all.push_back(entry(rack, rail));
     }
     const int size = count_of(racks_[static_cast<std::size_t>(at.rack)]);
-    const int begin = at.place == 0 ? 1 : branches(at.rack) + (at.place - 1) * branches_ + 1;
-    const int end = std::min(size, begin + (at.place == 0 ? branches(at.rack) : branches_));
+    const int begin = first_child(at);
+    const int end = std::min(size, begin + children_in_rack(at));
     for (int place = begin; place < end; ++place) all.push_back(node_at(at.rack, place, rail));
     return all;
   }
@@ -75,7 +78,7 @@ class RailTrees {
     std::size_t most = children(root_, 0).size();
     for (int rack = 0; rack < racks(); ++rack) {
       const int size = count_of(racks_[static_cast<std::size_t>(rack)]);
-      for (int place = 0; place < std::min(size, 2); ++place)
+      for (int place = 0; place < std::min(size, branches_ + 1); ++place)
         most = std::max(most, children(node_at(rack, place, 0), 0).size());
     }
     return most;
@@ -88,11 +91,27 @@ class RailTrees {
   };
   static int position_in(const std::vector<int>& nodes, int node) { return NodePosition::position(nodes, node); }
   int racks() const { return static_cast<int>(racks_.size()); }
-  int rack_branches() const { return std::max(1, branches_ / 2); }
-  // Returns the number of racks that get data from this one.
-  int rack_children(int rack) const { return std::clamp(racks() - (rack * rack_branches() + 1), 0, rack_branches()); }
-  // Returns the number of children of the entry in its rack. It has fewer, as it serves other racks as well.
-  int branches(int rack) const { return std::max(1, branches_ - rack_children(rack)); }
+  // Returns the place in the rack above that serves this rack: its first places serve one each.
+  int server(int rack) const {
+    const int above = (rack - 1) / branches_;
+    return std::min((rack - 1) % branches_, std::max(0, count_of(racks_[static_cast<std::size_t>(above)]) - 1));
+  }
+  // Returns the number of children in the rack of a node there. It has one less if it serves another rack.
+  int children_in_rack(const TreePlace& at) const {
+    const bool serves = at.place < branches_ && at.rack * branches_ + 1 + at.place < racks();
+    return branches_ - (serves ? 1 : 0);
+  }
+  // Returns the first child of a place in its rack. Children follow each other in the order of their parents.
+  int first_child(const TreePlace& at) const {
+    int first = 1;
+    for (int place = 0; place < std::min(at.place, branches_); ++place) first += children_in_rack({at.rack, place});
+    return first + std::max(0, at.place - branches_) * branches_;
+  }
+  int parent_place(const TreePlace& at) const {
+    int parent = 0;
+    while (first_child({at.rack, parent + 1}) <= at.place) ++parent;
+    return parent;
+  }
   // Rails begin at different nodes of a rack, so that all nodes pass on equally much.
   int shift(int rack, int rail) const {
     return static_cast<int>(static_cast<long long>(rail) * count_of(racks_[static_cast<std::size_t>(rack)]) / rails_);
@@ -117,6 +136,11 @@ class RailTrees {
   std::vector<std::vector<int>> racks_;  // the root's first, without the root
 };
 
+// In a broadcast, a member sends each segment to all its children while it copies for itself. With two children it
+// keeps pace with its link. In a reduce the members of a node add up first, and more children make fewer levels.
+constexpr int broadcast_branches = 2;
+int reduce_branches(const NodePosition& me) { return me.members() / 2; }
+
 // With fewer rails the trees are chains.
 bool has_trees(const Shape& shape) { return has_equal_nodes(shape) && shape.levels->nodes.front().size() >= 4; }
 
@@ -128,7 +152,7 @@ IntraNodeStep with_blocks(IntraNodeStep node_step, const Blocks& blocks) {
 Schedule trees_broadcast(const Shape& shape) {
   const NodePosition me(shape, shape.index);
   const NodePosition top(shape, shape.root);
-  const RailTrees trees(me, top.node);
+  const RailTrees trees(me, top.node, broadcast_branches);
   const Blocks blocks = Blocks::split(shape.count, me.members());
   const Slice mine = blocks.slice(Space::output, me.local);
   const Slice given = input(0, shape.index == shape.root ? shape.count : 0);
@@ -147,7 +171,7 @@ Schedule trees_broadcast(const Shape& shape) {
 Schedule trees_reduce(const Shape& shape) {
   const NodePosition me(shape, shape.index);
   const NodePosition top(shape, shape.root);
-  const RailTrees trees(me, top.node);
+  const RailTrees trees(me, top.node, reduce_branches(me));
   const Blocks blocks = Blocks::split(shape.count, me.members());
   const std::size_t count = blocks.count(me.local);
   const Slice sum = scratch(0, count);
@@ -169,14 +193,19 @@ Schedule trees_reduce(const Shape& shape) {
 template <bool reduces>
 Cost cost_of_trees(const Shape& shape) {
   const NodePosition top(shape, shape.root);
-  const RailTrees trees(top, top.node);
+  const RailTrees trees(top, top.node, reduces ? reduce_branches(top) : broadcast_branches);
   const std::size_t slice = Blocks::split(shape.count, top.members()).largest();
   return {trees.depth(), (reduces ? 1 : trees.most_children()) * slice,
           static_cast<std::size_t>(top.all_nodes() - 1) * shape.count};
 }
 
 constexpr std::array<Algorithm, 2> node_trees_table = {{
-    {Collective::broadcast, "node_trees", trees_broadcast, cost_of_trees<false>, {.node = true}, has_trees},
+    {Collective::broadcast,
+     "node_trees",
+     trees_broadcast,
+     cost_of_trees<false>,
+     {.node = true, .flows = true},
+     has_trees},
     {Collective::reduce, "node_trees", trees_reduce, cost_of_trees<true>, {.node = true}, has_trees},
 }};
 

@@ -3,6 +3,7 @@
 // Operations live in slots that are reused with all their memory, so a repeated call allocates nothing.
 #pragma once
 
+#include <bitset>
 #include <memory>
 #include <new>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "collectives/engine/transport.hpp"
 #include "collectives/node/call.hpp"
 #include "collectives/node/node_collective.hpp"
+#include "collectives/node/segment_flow.hpp"
 #include "topology/base/duration.hpp"
 #include "topology/base/text.hpp"
 
@@ -51,6 +53,14 @@ struct Workspace {
   std::vector<ReceiveDescriptor> receives;
 };
 
+// Tells which blocks of a segment have been copied from other members of the node.
+struct CopiedBlocks {
+  std::bitset<node::RoomMemory::most_members> members;
+  // Name the member whose block is being copied, and its bytes that have been copied.
+  int current = -1;
+  std::size_t bytes = 0;
+};
+
 // Tells how far a part is. It is `in_node` during a round that runs in the memory of the node.
 enum class PartStage : std::uint8_t { queued, running, posted, in_node, done };
 
@@ -68,6 +78,7 @@ struct OperationPart {
   std::size_t node_rounds = 0;
   // Gives the index of the round's next step in the node's memory.
   std::size_t node_step = 0;
+  CopiedBlocks copied = {};
   Workspace* workspace = nullptr;
 };
 
@@ -132,6 +143,8 @@ struct Operation {
   const OperationPart* part_in_room = nullptr;
   // Holds the call that the part makes in the room.
   Call node_call = {};
+  // Shares segments with the node's members. It is null until the first call that may do so.
+  std::unique_ptr<node::SegmentFlow> flow = {};
   // Copies the data if it is in GPU memory.
   DeviceCopyPipeline device_copies = {};
   StallWatch stall = {};
@@ -142,6 +155,11 @@ struct Operation {
   // Returns true if members have yet to agree that they make the same call. No data moves before.
   bool is_agreeing() const { return (agreements_missing | agreements_held) != 0; }
   const Plan& plan() const { return *call.plan; }
+  // Returns true if members of the node have announced their buffers for a flow of segments, or are about to.
+  bool is_in_flow() const {
+    if (call.plan->flow.plan == nullptr) return false;
+    return flow->state() == node::SegmentFlow::State::asking || flow->is_flowing();
+  }
 };
 
 // Returns the round that the part is in.

@@ -119,6 +119,23 @@ TEST(Simulation, DeadMembersAreNamedByAllOthers) {
   }
 }
 
+// Drawn scenarios are too small for segments that flow from member to member of a node.
+TEST(Simulation, FaultsInTheMiddleOfFlowsAreNamed) {
+  for (const std::string_view kind : {"", ":stops:1s", ":stops:20s", ":leaves"}) {
+    for (const int member : {0, 2, 5}) {
+      Scenario scenario = scenario_of(2, 4, {"broadcast:u8:4m", "broadcast:u8:5m:root=6", "broadcast:u8:4m:root=1"});
+      scenario.algorithm = "broadcast:node_trees";
+      scenario.in_flight = 2;
+      scenario.seed = static_cast<std::uint64_t>(member) + 1;
+      if (!kind.empty() || member > 0) scenario.faults.push_back(parse_fault(text(member, "@3", kind)));
+      const SimulationResult all = simulate(scenario);
+      EXPECT_EQ(all.wrong, "") << scenario.to_text();
+      const bool is_well = scenario.faults.empty() || kind == ":stops:1s";
+      for (const SimulatedEnd& end : all.ends) EXPECT_EQ(end.kind == Kind::well, is_well) << scenario.to_text();
+    }
+  }
+}
+
 TEST(Simulation, StoppedMembersAreWaitedFor) {
   Scenario scenario = scenario_of(2, 2, {"all_reduce:f32:sum:100", "all_reduce:f32:sum:100"});
   scenario.faults.push_back(parse_fault("2@2:stops:1500ms"));
@@ -252,6 +269,16 @@ TEST(Simulation, NoSizeTakesLongerOnFewerNodes) {
         fewer_us = us;
       }
     }
+  }
+}
+
+// Members copy each segment's blocks as they come. With steps for each segment the shares are 0.53 and 0.49.
+TEST(Simulation, ALargeBroadcastKeepsCoresBusy) {
+  constexpr std::string_view words = "rate=100G latency=700ns switch=16 uplinks=8";
+  constexpr std::string_view call = "broadcast:f32:256k";
+  for (const int nodes : {8, 32}) {
+    const double least = least_time(parse_call(call, nodes * 8).subject, fabric_of(words, nodes, 8)).us;
+    EXPECT_LT(us_of(words, nodes, 8, call), least / 0.6) << nodes;
   }
 }
 

@@ -20,9 +20,10 @@ CommunicatorOptions by(std::string algorithm, Order order = Order::fast) {
   return options;
 }
 
-void on_nodes(std::initializer_list<int> members, const Body& body, CommunicatorOptions options = {}) {
+void on_nodes(const std::vector<int>& members, const Body& body, CommunicatorOptions options = {},
+              WaitLimits wait_limits = short_limits) {
   options.node_memory = true;
-  run_members(nodes_of(members), body, std::move(options), short_limits, Log(LogLevel::off));
+  run_members(nodes_of(members), body, std::move(options), wait_limits, Log(LogLevel::off));
 }
 
 TEST(IntraNode, AlgorithmsAreThereWhereMembersHaveNeighbours) {
@@ -112,6 +113,38 @@ TEST(IntraNode, CallsUnderWayShareTheRoom) {
       options);
 }
 
+// Segments go from member to member in a node as they come. A buffer may be written as soon as its call has ended.
+TEST(IntraNode, SegmentsOfABroadcastFlowThroughNodes) {
+  CommunicatorOptions options;
+  options.table = "broadcast * * * node_trees 16384 test\nall_reduce * * * node_ring 4096 test\n";
+  for (const auto& nodes : {std::vector{4, 4, 4}, std::vector{5, 5}}) {
+    const auto body = [&](Communicator& world) {
+      for (const std::size_t count : {std::size_t{4097}, std::size_t{100'003}, std::size_t{600'000}}) {
+        for (const int root : {0, 3, world.size() - 1}) {
+          std::vector<int> data(count, -1);
+          std::vector<int> more(count / 2, -1);
+          std::vector<int> sums(count / 4, world.rank());
+          if (world.rank() == root) {
+            for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<int>(i) + root;
+            for (std::size_t i = 0; i < more.size(); ++i) more[i] = static_cast<int>(i) - root;
+          }
+          Request second = world.broadcast_async(more, root);
+          Request third = world.all_reduce_async(sums, sum);
+          world.broadcast(data, root);
+          for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(data[i], static_cast<int>(i) + root) << i;
+          std::ranges::fill(data, -2);
+          second.wait();
+          for (std::size_t i = 0; i < more.size(); ++i) ASSERT_EQ(more[i], static_cast<int>(i) - root) << i;
+          std::ranges::fill(more, -2);
+          third.wait();
+          ASSERT_EQ(sums, std::vector<int>(sums.size(), world.size() * (world.size() - 1) / 2));
+        }
+      }
+    };
+    on_nodes(nodes, body, options);
+  }
+}
+
 TEST(IntraNode, MapsElementsOnceBeforeAndAfter) {
   for (const auto* const algorithm : {"all_reduce:node_ring", "all_reduce:node_leaders", "all_reduce:node_doubling"}) {
     on_nodes(
@@ -179,6 +212,39 @@ TEST(IntraNode, MissingMembersAreNamedOnAllNodes) {
       EXPECT_NE(texts[rank].find(text("rank ", late, " does not answer")), std::string::npos)
           << "late " << late << ": " << texts[rank];
       EXPECT_EQ(texts[rank].find("before its data"), std::string::npos) << texts[rank];
+    }
+  }
+}
+
+// On the root's node they have all data from it and wait for the late member's end. On the other node they wait for its
+// block, and for that of its rail.
+TEST(IntraNode, MembersThatAreMissingInAFlowAreNamed) {
+  constexpr WaitLimits wait_limits{std::chrono::milliseconds(300), std::chrono::milliseconds(1200)};
+  for (const int late : {2, 5}) {
+    std::vector<std::string> texts(8);
+    const auto body = [&](Communicator& world) {
+      std::vector<int> data(100'000);
+      world.broadcast(data, 0);  // what follows is in the middle of its data
+      if (world.rank() == late) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+        return;
+      }
+      try {
+        world.broadcast(data, 0);
+        world.barrier();
+      } catch (const std::exception& error) {
+        texts[static_cast<std::size_t>(world.rank())] = error.what();
+      }
+    };
+    CommunicatorOptions options;
+    options.table = "broadcast * * * node_trees 16384 test\n";
+    on_nodes({4, 4}, body, options, wait_limits);
+    for (int rank = 0; rank < 8; ++rank) {
+      if (rank == late) continue;
+      const std::string& named = texts[static_cast<std::size_t>(rank)];
+      EXPECT_NE(named.find(text("rank ", late, " does not answer")), std::string::npos) << rank << ": " << named;
+      const bool is_in_broadcast = late == 2 || rank / 4 == late / 4;
+      EXPECT_TRUE(!is_in_broadcast || named.find("broadcast") != std::string::npos) << named;
     }
   }
 }
