@@ -212,8 +212,10 @@ class MemberPrice {
                                      segments_us, segments_, work_.relays ? exposed_share_of_pieces : exposed_share) +
                        stays_us + leader_waits_us;
     } else {
-      terms.total_us = begin_us + overlapped_us(network_us, messages_us, 0, work_.pieces, exposed_share_of_pieces) +
-                       memory_us + leader_us + combine_us;
+      const double between_us = works_at_once()
+                                    ? std::max(network_us, messages_us)
+                                    : overlapped_us(network_us, messages_us, 0, work_.pieces, exposed_share_of_pieces);
+      terms.total_us = begin_us + between_us + memory_us + leader_us + combine_us;
     }
     const double sum_us = terms.rounds_us + terms.network_us + terms.node_us + terms.combine_us;
     terms.overlap_us = std::max(0.0, sum_us - terms.total_us);
@@ -222,6 +224,8 @@ class MemberPrice {
 
  private:
   bool shares_cores() const { return crowd_ > 1; }
+  // True if cores copy within their nodes while links carry data: no message waits for another one.
+  bool works_at_once() const { return work_.sends_input_only && !shares_cores(); }
 
   // Returns the time of a core for one more segment.
   double segment_us(const MemberLoad& load) const {

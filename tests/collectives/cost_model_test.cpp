@@ -327,6 +327,18 @@ TEST(Prices, ARootThatReceivesFromAllPaysForIt) {
             7 * static_cast<double>(1 << 20) / link_costs()[static_cast<std::size_t>(node.node_link)].bytes_per_us);
 }
 
+// A root that receives from all copies the blocks of its node meanwhile, if it has a core of its own.
+TEST(Prices, WithoutMessagesThatWaitNodesAndLinksWorkAtOnce) {
+  const MachineShape machine = shape({.packages = 1, .cores = 8, .l3_cores = 8});
+  Shape gather{.size = 32, .count = 1U << 20U};
+  gather.output_blocks = Blocks::even(gather.count, gather.size);
+  const PriceTerms terms =
+      lockstep::price(*find_algorithm(Collective::gather, "flat"), gather, facts(nodes_of(4, 8, machine)));
+  EXPECT_GT(terms.network_us, 0);
+  EXPECT_GT(terms.node_us, 0);
+  EXPECT_NEAR(terms.overlap_us, std::min(terms.network_us, terms.node_us), 0.001);
+}
+
 TEST(Prices, LargeGroupsArePricedQuickly) {
   const GroupFacts large = facts(nodes_of(512, 8, shape({.cores = 8})));
   EXPECT_GT(price("ring", large, 1 << 30), 0);
