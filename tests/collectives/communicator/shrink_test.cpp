@@ -15,7 +15,9 @@
 #include "collectives/engine/forwarding_transport.hpp"
 #include "collectives/engine/local_transport.hpp"
 #include "tests/collectives/communicator/members.hpp"
+#include "tests/support/own_process.hpp"
 #include "topology/base/error.hpp"
+#include "topology/base/progress_hooks.hpp"
 #include "topology/local_exchange.hpp"
 
 namespace lockstep::test {
@@ -150,6 +152,35 @@ TEST_F(Shrink, AllThatLiveStayInIt) {
     Communicator same = world.shrink();
     EXPECT_EQ(same.size(), 3);
     expect_to_work(same);
+  });
+}
+
+// MPI may end the process if it is called after a death. The stop is for ever, so each case has a process.
+TEST_F(Shrink, MpiIsCalledInNoWaitAfterAFailureOrAShrink) {
+  const auto ends_mpi = [](const std::function<void(Communicator&)>& body) {
+    std::atomic<int> calls = 0;
+    const OutsideProgress progress([&] { ++calls; });
+    run_outside_progress();
+    EXPECT_EQ(calls, 1);
+    with_members(2, body);
+    const int before = calls;
+    run_outside_progress();
+    EXPECT_EQ(calls, before);
+  };
+  in_own_process([&] {
+    ends_mpi([](Communicator& world) {
+      const Communicator same = world.shrink();
+      EXPECT_EQ(same.size(), 2);
+    });
+  });
+  in_own_process([&] {
+    ends_mpi([](Communicator& world) {
+      if (world.rank() == 0) {
+        const Communicator gone = std::move(world);
+        return;
+      }
+      failure_of(world);
+    });
   });
 }
 
