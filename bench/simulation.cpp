@@ -26,7 +26,8 @@ using SimulatedEngine = Engine<simulated::SimulatedPlatform>;
 
 // Is the time after which waiting members look at the clock if nothing else happens.
 constexpr Duration tick = std::chrono::milliseconds(100);
-constexpr std::uint64_t most_acts_of_a_call = 100'000;  // of each member; more acts mean an endless loop
+constexpr std::size_t simulated_cache = std::size_t{32} << 20U;  // bytes, on all machines
+constexpr std::uint64_t most_acts_of_a_call = 100'000;           // of each member; more acts mean an endless loop
 
 // Wraps a kernel and counts its work. Without a kernel it only counts.
 struct CountedKernel {
@@ -380,6 +381,7 @@ void SimulationRun::enter(int node) {
   for (int i = 0; i < scenario_.members; ++i) {
     std::unique_ptr<node::Room> room;
     if (scenario_.meets()) room = std::make_unique<node::Room>(memory, i, scenario_.members, true);
+    if (room) room->thresholds().set(node::guessed_tuning(scenario_.members, simulated_cache));
     if (room && !scenario_.has_data) room->write_strategy().turn_off();
     const int rank = node * scenario_.members + i;
     actors_.push_back(std::make_unique<Actor>(scenario_, network_, plans_, unused_, rank, std::move(room), log_));

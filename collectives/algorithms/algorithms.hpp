@@ -25,8 +25,8 @@ struct AlgorithmProperties {
   // members share cores. Only the cost model uses it.
   bool relays = false;
   // Says that its rounds in a node are an all_gather_v at the end, in place in the output, and before that on the
-  // root's node a scatter_v. So members of a node can copy segments as they come (NodeFlow), and none waits for all
-  // others.
+  // root's node a scatter_v. On other nodes a member's block comes in the first round. So members of a node can copy
+  // segments as they come (NodeFlow), and none waits for all others.
   bool flows = false;
 };
 

@@ -18,7 +18,8 @@ namespace lockstep {
 namespace {
 
 // Computes the trees. All rails have the same shape. Nodes have places in their rack. The tree comes in at place 0, the
-// entry. The first places serve one other rack each. The root stands before all racks.
+// entry. The first places serve one other rack each, and the last place serves the others in a small rack. The root
+// stands before all racks.
 class RailTrees {
  public:
   // A node has at most `branches` children.

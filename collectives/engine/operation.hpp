@@ -167,6 +167,11 @@ inline const Round& round_of(const Operation& operation, const OperationPart& pa
   return operation.plan().schedule_of(part.segment).rounds[part.round];
 }
 
+// Returns the first element of the part's segment.
+inline std::size_t first_of(const Operation& operation, const OperationPart& part) {
+  return static_cast<std::size_t>(part.segment) * operation.plan().segment;
+}
+
 // Returns the operation in words: "all_reduce of 1000 f32, sum (call 12)" or "recv of 400 u8 (message 3)".
 inline std::string describe(const Operation& operation) {
   if (!operation.is_message()) return text(to_text(operation.signature), " (call ", operation.number, ')');

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "collectives/engine/binding.hpp"
+#include "collectives/engine/flow_copies.hpp"
 #include "topology/base/error.hpp"
 #include "topology/base/keep.hpp"
 
@@ -41,21 +42,6 @@ void do_local(const LocalStep& local, int lap, const BoundSlices& bound, const C
 }
 
 bool plan_flows(const Operation& operation) { return operation.plan().flow.plan != nullptr; }
-
-// Returns true if the part's round is the one before whose end all members of the node have the whole segment.
-bool is_in_last_node_round(const Operation& operation, const OperationPart& part) {
-  return part.node_rounds + 1 == operation.plan().node_round_count();
-}
-
-// Returns the blocks of the part's segment, one for each member of the node.
-const Blocks& blocks_of(const Operation& operation, const OperationPart& part) {
-  return operation.plan().node_plans_of(part.segment).back().front()->spec.output_blocks;
-}
-
-// Returns the first element of the part's segment.
-std::size_t first_of(const Operation& operation, const OperationPart& part) {
-  return static_cast<std::size_t>(part.segment) * operation.plan().segment;
-}
 
 // Returns true in the last lap of the part's last round.
 bool is_last_round(const Operation& operation, const OperationPart& part) {
@@ -243,12 +229,8 @@ bool Runner::run(Operation& operation, OperationPart& part) {
       part.stage = PartStage::running;
       finish_round(operation, part);
     } else if (part.stage == PartStage::in_node) {
-      if (plan_flows(operation) && operation.flow->state() != node::SegmentFlow::State::refused) {
-        if (!operation.flow->is_flowing() || is_in_last_node_round(operation, part) || !forward_block(operation, part))
-          return moved;
-      } else if (!advance_node_step(operation, part)) {
-        return moved;
-      }
+      if (plan_flows(operation) && operation.flow->state() != node::SegmentFlow::State::refused) return moved;
+      if (!advance_node_step(operation, part)) return moved;
       if (part.stage == PartStage::in_node) return true;  // between pieces of a step, other segments go on
     } else if (operation.plan().schedule_of(part.segment).rounds.empty()) {
       finish(operation, part);
@@ -324,8 +306,8 @@ void Runner::finish_node_round(Operation& operation, OperationPart& part) {
   finish_round(operation, part);
 }
 
-// Begins the flow of a call at its turn in the room, copies one piece of the first segment that has one, and ends the
-// flow behind the last segment. Messages go on between pieces. Returns true if anything moved.
+// Begins the flow of a call at its turn in the room, copies one piece, and ends the flow behind the last segment.
+// Messages go on between pieces. Returns true if anything moved.
 bool Runner::advance_flow(Operation& operation) {
   node::SegmentFlow& flow = *operation.flow;
   const Plan& plan = operation.plan();
@@ -333,7 +315,9 @@ bool Runner::advance_flow(Operation& operation) {
     if (in_node_.serving != operation.first_room_turn) return false;
     operation.node_call.plan = plan.flow.plan;
     operation.node_call.output = operation.output;
-    const bool is_reachable = !operation.device_copies.is_on() && !gpu::where(operation.output).on_device();
+    const bool is_complete = plan.flow.source != room_->index() || operation.input == operation.output;
+    const bool is_reachable =
+        is_complete && !operation.device_copies.is_on() && !gpu::where(operation.output).on_device();
     flow.begin(*room_, operation.node_call, is_reachable, operation.call_tag, operation.address_queries);
     if (flow.state() == node::SegmentFlow::State::refused) return true;
   }
@@ -344,17 +328,12 @@ bool Runner::advance_flow(Operation& operation) {
   }
   if (operation.parts_left == 0) return end_flow(operation);
   announce_ready(operation);
-  int after = -1;
-  for (;;) {
-    OperationPart* next = nullptr;
-    for (OperationPart& part : operation.parts) {
-      const bool gathers = part.stage == PartStage::in_node && is_in_last_node_round(operation, part);
-      if (gathers && part.segment > after && (next == nullptr || part.segment < next->segment)) next = &part;
-    }
-    if (next == nullptr) return false;
-    if (copy_block(operation, *next)) return true;
-    after = next->segment;
-  }
+  const CopiedPiece piece = copy_next_piece(operation, *room_);
+  if (piece.ends_round_of != nullptr) finish_node_round(operation, *piece.ends_round_of);
+  if (piece.moved) return true;
+  const auto is_posted = [](const OperationPart& part) { return part.stage == PartStage::posted; };
+  if (std::ranges::any_of(operation.parts, is_posted)) room_->sleeper().shorten_next_sleep();
+  return false;
 }
 
 // Leaves the room, with the turns of all steps that the flow was instead of.
@@ -364,69 +343,6 @@ bool Runner::end_flow(Operation& operation) {
   if (!operation.flow->has_ended()) return moved;
   in_node_.serving += operation.plan().node_round_count() * static_cast<std::uint64_t>(operation.plan().segments);
   slot_pages_->note_finished(room_->ring().last());
-  return true;
-}
-
-// Tells the node's members of how many segments this one has its block. Segments may come in another order.
-void Runner::announce_ready(Operation& operation) const {
-  const Plan& plan = operation.plan();
-  if (plan.flow.source >= 0) return;  // they copy from the source
-  int ready = plan.segments;
-  for (const OperationPart& part : operation.parts) {
-    const bool has_come = part.stage == PartStage::in_node && is_in_last_node_round(operation, part);
-    const int next = part.segment + (has_come ? static_cast<int>(operation.parts.size()) : 0);
-    ready = std::min(ready, next);
-  }
-  operation.flow->set_ready(ready);
-}
-
-// Copies this member's block from the source, which others wait for. Returns true if it moved.
-bool Runner::forward_block(Operation& operation, OperationPart& part) {
-  const int me = room_->index();
-  const int source = operation.plan().flow.source;
-  if (me != source && !copy_piece(operation, part, source, me)) return false;
-  if (me == source || part.copied.members.test(static_cast<std::size_t>(me))) finish_node_round(operation, part);
-  return true;
-}
-
-// Copies a piece of another member's block if there is one, beginning behind this member's own. Returns true if it
-// moved.
-bool Runner::copy_block(Operation& operation, OperationPart& part) {
-  const int me = room_->index();
-  const int size = room_->size();
-  const int source = operation.plan().flow.source;
-  CopiedBlocks& copied = part.copied;
-  if (me == source) copied.members.set();
-  copied.members.set(static_cast<std::size_t>(me));
-  bool moved = false;
-  const int first = copied.current >= 0 ? copied.current : wrap(me + 1, size);
-  for (int i = 0; i < size && !moved; ++i) {
-    const int block = wrap(first + i, size);
-    if (copied.members.test(static_cast<std::size_t>(block))) continue;
-    moved = copy_piece(operation, part, source >= 0 ? source : block, block);
-  }
-  if (copied.members.count() < static_cast<std::size_t>(size)) return moved;
-  finish_node_round(operation, part);
-  return true;
-}
-
-// Copies the next piece of a block from a member's output if the block is there. Returns true if it moved.
-bool Runner::copy_piece(Operation& operation, OperationPart& part, int source, int block) {
-  constexpr std::size_t most = std::size_t{64} << 10U;  // bytes: about 10 us at 7 GB/s, a guess
-  if (!operation.flow->is_ready(source, part.segment)) return false;
-  const Blocks& blocks = blocks_of(operation, part);
-  const std::size_t element = operation.plan().spec.element_bytes;
-  const std::size_t bytes = blocks.count(block) * element;
-  CopiedBlocks& copied = part.copied;
-  if (std::exchange(copied.current, block) != block) copied.bytes = 0;
-  const std::size_t at = (first_of(operation, part) + blocks.offset(block)) * element + copied.bytes;
-  const std::size_t piece = std::min(most, bytes - copied.bytes);
-  if (piece > 0 && !operation.flow->copy(source, at, piece)) return false;
-  copied.bytes += piece;
-  if (copied.bytes < bytes) return true;
-  copied.members.set(static_cast<std::size_t>(block));
-  copied.current = -1;
-  copied.bytes = 0;
   return true;
 }
 

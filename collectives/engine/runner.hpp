@@ -88,13 +88,8 @@ class Runner {
   static std::uint64_t room_turn_of(const Operation& operation, const OperationPart& part);
   void begin_node_step(Operation& operation, OperationPart& part);
   bool advance_node_step(Operation& operation, OperationPart& part);
-  IndexSet peers_in_flow(const Operation& operation) const;
   bool advance_flow(Operation& operation);
   bool end_flow(Operation& operation);
-  void announce_ready(Operation& operation) const;
-  bool forward_block(Operation& operation, OperationPart& part);
-  bool copy_block(Operation& operation, OperationPart& part);
-  bool copy_piece(Operation& operation, OperationPart& part, int source, int block);
   void finish_node_round(Operation& operation, OperationPart& part);
   void finish_round(Operation& operation, OperationPart& part);
   void finish(Operation& operation, OperationPart& part);

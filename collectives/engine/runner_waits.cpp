@@ -2,18 +2,10 @@
 // Describes the wait of an operation: its position, the members, and earlier operations.
 #include <algorithm>
 
+#include "collectives/engine/flow_copies.hpp"
 #include "collectives/engine/runner.hpp"
 
 namespace lockstep {
-namespace {
-
-// Returns the ranks of the node's members.
-const std::vector<int>& members_in_flow(const Operation& operation) {
-  return operation.plan().last.rounds.back().node_steps.front().members;
-}
-
-}  // namespace
-
 bool Runner::waits_for_its_turn(const Operation& operation) {
   const auto is_in = [&](PartStage stage) {
     return std::ranges::any_of(operation.parts, [&](const OperationPart& part) { return part.stage == stage; });
@@ -50,31 +42,12 @@ IndexSet Runner::peers(const Operation& operation) const {
     for (const int local : operation.node_collective.missing().members())
       all.insert(node_step.members[static_cast<std::size_t>(local)]);
   }
-  if (operation.is_in_flow()) all.insert(peers_in_flow(operation));
+  if (operation.is_in_flow()) all.insert(peers_in_flow(operation, *room_));
   for (const OperationPart& part : operation.parts) {
     if (part.stage != PartStage::posted) continue;
     for (const SendDescriptor& send : part.workspace->sends) all.insert(send.peer);
     for (const ReceiveDescriptor& receive : part.workspace->receives) all.insert(receive.peer);
   }
-  return all;
-}
-
-// Returns the members whose step or block the operation waits for in a flow.
-IndexSet Runner::peers_in_flow(const Operation& operation) const {
-  const std::vector<int>& members = members_in_flow(operation);
-  IndexSet local = operation.flow->missing();
-  const int source = operation.plan().flow.source;
-  for (const OperationPart& part : operation.parts) {
-    if (part.stage != PartStage::in_node || !operation.flow->is_flowing()) continue;
-    for (int member = 0; member < room_->size(); ++member) {
-      const bool is_needed =
-          source < 0 ? !part.copied.members.test(static_cast<std::size_t>(member)) : member == source;
-      if (is_needed && member != room_->index() && !operation.flow->is_ready(member, part.segment))
-        local.insert(member);
-    }
-  }
-  IndexSet all;
-  for (const int member : local.members()) all.insert(members[static_cast<std::size_t>(member)]);
   return all;
 }
 

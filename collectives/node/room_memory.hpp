@@ -93,7 +93,8 @@ struct alignas(line_size) RoomMemberHeader {
   std::atomic<std::uint32_t> has_left;         // 1: it has left, and waits for nothing any more
   std::atomic<std::uint64_t> trial_votes[2];  // of the last trials with an even and an odd number; see tuning_trial.hpp
   std::atomic<std::uint32_t> finished;        // the last step of its last finished call
-  std::atomic<std::uint64_t> segments_ready;  // the first step of its SegmentFlow in the upper half, and their number
+  // Holds the first step of its SegmentFlow in the upper half, and the number of segments. Others look at it often.
+  alignas(line_size) std::atomic<std::uint64_t> segments_ready;
 };
 
 // Holds the division of a room's memory for some number of members. All values are in bytes; those that begin with

@@ -63,7 +63,7 @@ class SegmentFlow {
   IndexSet in_other_call() const;
 
  private:
-  // Returns the form whose step this member is in; null between the steps and outside of a call.
+  // Returns the form of the step that this member is in; null between the steps and outside of a call.
   const InNodeForm* form_in_step() const;
 
   CallContext context_;

@@ -58,8 +58,9 @@ std::span<const TuningField> tuning_fields() { return known_fields; }
 
 // The second cache holds a member's working data; results that no cache holds are written past the caches. More than 16
 // members would take too long if each read all lines, so the last one combines for all.
-Tuning guessed_tuning(int members) {
-  const std::size_t cache = last_cache_size();
+Tuning guessed_tuning(int members) { return guessed_tuning(members, last_cache_size()); }
+
+Tuning guessed_tuning(int members, std::size_t cache) {
   const auto n = static_cast<std::size_t>(std::max(1, members));
   constexpr std::size_t least = 1024;
   constexpr std::size_t least_streamed = 16U << 20U;

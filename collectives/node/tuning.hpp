@@ -48,6 +48,8 @@ struct WaitLimit {
 
 // Returns a guess from the size of the last cache, for members that do not measure.
 Tuning guessed_tuning(int members);
+// Does the same for a last cache of this size, in bytes.
+Tuning guessed_tuning(int members, std::size_t cache);
 
 // Tells how sure the thresholds of a room are.
 struct TuningConfidence {

@@ -116,10 +116,11 @@ TEST(IntraNode, CallsUnderWayShareTheRoom) {
 // Segments go from member to member in a node as they come. A buffer may be written as soon as its call has ended.
 TEST(IntraNode, SegmentsOfABroadcastFlowThroughNodes) {
   CommunicatorOptions options;
-  options.table = "broadcast * * * node_trees 16384 test\nall_reduce * * * node_ring 4096 test\n";
+  // A member's block has 256 KiB, or less with five members: more than any threshold.
+  options.table = "broadcast * * * node_trees 1M test\nall_reduce * * * node_ring 4096 test\n";
   for (const auto& nodes : {std::vector{4, 4, 4}, std::vector{5, 5}}) {
     const auto body = [&](Communicator& world) {
-      for (const std::size_t count : {std::size_t{4097}, std::size_t{100'003}, std::size_t{600'000}}) {
+      for (const std::size_t count : {std::size_t{300'001}, std::size_t{1'600'003}}) {
         for (const int root : {0, 3, world.size() - 1}) {
           std::vector<int> data(count, -1);
           std::vector<int> more(count / 2, -1);
@@ -223,13 +224,13 @@ TEST(IntraNode, MembersThatAreMissingInAFlowAreNamed) {
   for (const int late : {2, 5}) {
     std::vector<std::string> texts(8);
     const auto body = [&](Communicator& world) {
-      std::vector<int> data(100'000);
-      world.broadcast(data, 0);  // what follows is in the middle of its data
-      if (world.rank() == late) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(2000));
-        return;
-      }
+      std::vector<int> data(600'000);
       try {
+        world.broadcast(data, 0);  // what follows is in the middle of its data
+        if (world.rank() == late) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(2000));
+          return;
+        }
         world.broadcast(data, 0);
         world.barrier();
       } catch (const std::exception& error) {
@@ -237,7 +238,7 @@ TEST(IntraNode, MembersThatAreMissingInAFlowAreNamed) {
       }
     };
     CommunicatorOptions options;
-    options.table = "broadcast * * * node_trees 16384 test\n";
+    options.table = "broadcast * * * node_trees 1M test\n";
     on_nodes({4, 4}, body, options, wait_limits);
     for (int rank = 0; rank < 8; ++rank) {
       if (rank == late) continue;
