@@ -175,7 +175,7 @@ NodeFlow flow_of(const Plan& plan) {
   flow->spec.collective = Collective::all_gather;
   flow->spec.count = flow->spec.output_blocks.largest();
   flow->spec.output_blocks = Blocks::even(flow->spec.count, flow->size);
-  flow->spec.in_place = true;  // so that copies stay in the caches, from which blocks are passed on
+  flow->spec.in_place = steps == 2;  // copies stay in the caches if they are passed on
   flow->input_count = flow->output_count = plan.output_count;
   return {std::move(flow), steps == 2 ? plan.last.rounds.front().node_steps.front().root : -1};
 }

@@ -77,13 +77,14 @@ CopiedPiece copy_first(Operation& operation, const node::Room& room, bool is_las
 
 }  // namespace
 
-// A block comes in the first round. Segments may come in another order.
+// A block comes in the first round, unless it is empty. Segments may come in another order.
 void announce_ready(Operation& operation) {
   const Plan& plan = operation.plan();
   if (plan.flow.source >= 0) return;  // all copy from the source
   int ready = plan.segments;
   for (const OperationPart& part : operation.parts) {
-    const int next = part.segment + (part.round > 0 ? static_cast<int>(operation.parts.size()) : 0);
+    const bool has_come = part.round > 0 || part.stage == PartStage::in_node;
+    const int next = part.segment + (has_come ? static_cast<int>(operation.parts.size()) : 0);
     ready = std::min(ready, next);
   }
   operation.flow->set_ready(ready);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chooses and copies the pieces of an operation in a flow (node::SegmentFlow). Blocks that this member passes on come
-// first, because other nodes wait for them, and then those of earlier segments.
+// Chooses and copies the pieces of an operation in a flow (node::SegmentFlow). On the root's node, blocks
+// that this member passes on come first, because other nodes wait for them. Among equals, earlier segments come first.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Tells if a piece was copied, or a round in the node needed none. The round of a part may have ended by that.
+// Tells if a piece was copied or a round ended, and names the part whose round in the node has ended.
 struct CopiedPiece {
   bool moved = false;
   OperationPart* ends_round_of = nullptr;

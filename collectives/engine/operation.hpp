@@ -3,6 +3,7 @@
 // Operations live in slots that are reused with all their memory, so a repeated call allocates nothing.
 #pragma once
 
+#include <algorithm>
 #include <bitset>
 #include <memory>
 #include <new>
@@ -159,6 +160,13 @@ struct Operation {
   bool is_in_flow() const {
     if (call.plan->flow.plan == nullptr) return false;
     return flow->state() == node::SegmentFlow::State::asking || flow->is_flowing();
+  }
+  // Returns true if it waits for a block or a step of the node, and not only for messages.
+  bool waits_in_flow() const {
+    return is_in_flow() && (!flow->is_flowing() || parts_left == 0 || has_part_in(PartStage::in_node));
+  }
+  bool has_part_in(PartStage stage) const {
+    return std::ranges::any_of(parts, [stage](const OperationPart& part) { return part.stage == stage; });
   }
 };
 

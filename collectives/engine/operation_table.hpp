@@ -72,7 +72,7 @@ class OperationTable {
   // Returns true if an operation under way may wait for a member in the node's memory.
   bool may_wait_in_node() const {
     return std::ranges::any_of(active_, [](const Operation* each) {
-      return each->plan().in_node || each->part_in_room != nullptr || each->is_in_flow();
+      return each->plan().in_node || each->part_in_room != nullptr || each->waits_in_flow();
     });
   }
   // Returns the number of the oldest collective call in the list; 0 if there is none.

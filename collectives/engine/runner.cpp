@@ -131,6 +131,8 @@ bool Runner::advance(Operation& operation) {
   }
   if (operation.is_begun && plan_flows(operation)) {
     moved |= advance_flow(operation);
+    if (!moved && operation.waits_in_flow() && operation.has_part_in(PartStage::posted))
+      room_->sleeper().shorten_next_sleep();
     if (operation.parts_left == 0 && operation.flow->is_flowing()) return moved;
   }
   if (operation.parts_left == 0 && has_uploaded(operation)) complete(operation);
@@ -315,9 +317,10 @@ bool Runner::advance_flow(Operation& operation) {
     if (in_node_.serving != operation.first_room_turn) return false;
     operation.node_call.plan = plan.flow.plan;
     operation.node_call.output = operation.output;
-    const bool is_complete = plan.flow.source != room_->index() || operation.input == operation.output;
+    // In place, the source's output has all data from the beginning.
+    const bool has_all_data = plan.flow.source != room_->index() || operation.input == operation.output;
     const bool is_reachable =
-        is_complete && !operation.device_copies.is_on() && !gpu::where(operation.output).on_device();
+        has_all_data && !operation.device_copies.is_on() && !gpu::where(operation.output).on_device();
     flow.begin(*room_, operation.node_call, is_reachable, operation.call_tag, operation.address_queries);
     if (flow.state() == node::SegmentFlow::State::refused) return true;
   }
@@ -331,8 +334,6 @@ bool Runner::advance_flow(Operation& operation) {
   const CopiedPiece piece = copy_next_piece(operation, *room_);
   if (piece.ends_round_of != nullptr) finish_node_round(operation, *piece.ends_round_of);
   if (piece.moved) return true;
-  const auto is_posted = [](const OperationPart& part) { return part.stage == PartStage::posted; };
-  if (std::ranges::any_of(operation.parts, is_posted)) room_->sleeper().shorten_next_sleep();
   return false;
 }
 

@@ -6,12 +6,10 @@
 #include "collectives/engine/runner.hpp"
 
 namespace lockstep {
+
 bool Runner::waits_for_its_turn(const Operation& operation) {
-  const auto is_in = [&](PartStage stage) {
-    return std::ranges::any_of(operation.parts, [&](const OperationPart& part) { return part.stage == stage; });
-  };
-  return operation.part_in_room == nullptr && !operation.is_in_flow() && is_in(PartStage::in_node) &&
-         !is_in(PartStage::posted);
+  return operation.part_in_room == nullptr && !operation.is_in_flow() && operation.has_part_in(PartStage::in_node) &&
+         !operation.has_part_in(PartStage::posted);
 }
 
 // True if the first operation keeps the second from running: by its turn in the room, or in a common lane.

@@ -150,7 +150,7 @@ class RoomSleeper {
   explicit RoomSleeper(RoomHeader& header) : header_(header) {}
   // Sleeps at most this long; see RoomHeader::sleep().
   void sleep(std::int64_t nanoseconds);
-  // Makes the next sleep short (50 us), because the missing data come from a GPU, which wakes no member.
+  // Makes the next sleep short (50 us), because a copy of a GPU or a message may come, and neither wakes it.
   void shorten_next_sleep() { is_next_sleep_short_ = true; }
 
  private:
