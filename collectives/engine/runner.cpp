@@ -333,8 +333,7 @@ bool Runner::advance_flow(Operation& operation) {
   announce_ready(operation);
   const CopiedPiece piece = copy_next_piece(operation, *room_);
   if (piece.ends_round_of != nullptr) finish_node_round(operation, *piece.ends_round_of);
-  if (piece.moved) return true;
-  return false;
+  return piece.moved;
 }
 
 // Leaves the room, with the turns of all steps that the flow was instead of.
