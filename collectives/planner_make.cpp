@@ -341,6 +341,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->output_count = extents.output;
   plan->result = result_of(spec.collective, whole, extents.output);
   std::size_t piece = 0;
+  bool flows = false;
   Segmentation cut{.segment = spec.count};
   if (facts_.size == 1) {
     plan->algorithm = "copy";
@@ -354,6 +355,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
     if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
     cut = cut_for(spec, choice, piece);
     plan->algorithm = choice.algorithm->name;
+    flows = choice.algorithm->keeps.flows;
     plan->why = choice.why;
     if (cut.segments > 1) plan->schedule = build(choice, spec, cut.segment, piece);
     plan->last = build(choice, spec, spec.count - static_cast<std::size_t>(cut.segments - 1) * cut.segment, piece);
@@ -372,9 +374,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->segment = cut.segment;
   plan->segments = cut.segments;
   plan->depth = cut.depth;
-  if (const Algorithm* const algorithm = find_algorithm(spec.collective, plan->algorithm);
-      algorithm != nullptr && algorithm->keeps.flows)
-    plan->flow = flow_of(*plan);
+  if (flows) plan->flow = flow_of(*plan);
   const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
                                    cut.depth, ' ', piece, ' ', to_string(plan->wire));
   plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));

@@ -44,7 +44,7 @@ class RailTrees {
     const TreePlace at = place_of(node, rail);
     if (at.place > 0) return node_at(at.rack, parent_place(at), rail);
     if (at.rack == 0) return root_;
-    const int above = (at.rack - 1) / branches_;
+    const int above = rack_above(at.rack);
     return racks_[static_cast<std::size_t>(above)].empty() ? root_ : node_at(above, server(at.rack), rail);
   }
   // Returns the nodes that get the data of a rail from this one, those with most nodes behind them first.
@@ -92,10 +92,11 @@ class RailTrees {
   };
   static int position_in(const std::vector<int>& nodes, int node) { return NodePosition::position(nodes, node); }
   int racks() const { return static_cast<int>(racks_.size()); }
+  int rack_above(int rack) const { return (rack - 1) / branches_; }
   // Returns the place in the rack above that serves this rack: its first places serve one each.
   int server(int rack) const {
-    const int above = (rack - 1) / branches_;
-    return std::min((rack - 1) % branches_, std::max(0, count_of(racks_[static_cast<std::size_t>(above)]) - 1));
+    const int last = count_of(racks_[static_cast<std::size_t>(rack_above(rack))]) - 1;
+    return std::min((rack - 1) % branches_, std::max(0, last));
   }
   // Returns the number of children in the rack of a node there. It has one less if it serves another rack.
   int children_in_rack(const TreePlace& at) const {

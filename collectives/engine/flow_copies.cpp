@@ -15,7 +15,6 @@ bool is_in_last_node_round(const Operation& operation, const OperationPart& part
 
 // Copies the next piece of a block from a member's output if the block is there. Returns true if it moved.
 bool copy_piece(Operation& operation, OperationPart& part, int source, int block) {
-  constexpr std::size_t most = std::size_t{64} << 10U;  // bytes: about 10 us at 7 GB/s, a guess
   if (!operation.flow->is_ready(source, part.segment)) return false;
   const Blocks& blocks = operation.plan().node_plans_of(part.segment).back().front()->spec.output_blocks;
   const std::size_t element = operation.plan().spec.element_bytes;
@@ -23,7 +22,7 @@ bool copy_piece(Operation& operation, OperationPart& part, int source, int block
   CopiedBlocks& copied = part.copied;
   if (std::exchange(copied.current, block) != block) copied.bytes = 0;
   const std::size_t at = (first_of(operation, part) + blocks.offset(block)) * element + copied.bytes;
-  const std::size_t piece = std::min(most, bytes - copied.bytes);
+  const std::size_t piece = std::min(node::most_of_turn, bytes - copied.bytes);
   if (piece > 0 && !operation.flow->copy(source, at, piece)) return false;
   copied.bytes += piece;
   if (copied.bytes < bytes) return true;

@@ -7,11 +7,6 @@
 #include "collectives/kernels/copy.hpp"
 
 namespace lockstep::node {
-namespace {
-
-constexpr std::size_t most_of_turn = std::size_t{64} << 10U;  // bytes: about 10 us at 7 GB/s, a guess
-
-}  // namespace
 
 void DirectForm::begin(CallContext& call, const PeerBuffers& peers, const InNodeForm& before) {
   peers_ = &peers;

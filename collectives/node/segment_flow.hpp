@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies the segments of a call among the members of a room as they come, without a step for each of them.
 //
-// Each member gets one block of every segment from elsewhere, and copies the blocks of all others from their outputs. A
-// counter in the room says of how many segments a member has its block, so no member waits for all others of its node.
-// Only two steps are left: in the first one, members announce their outputs and decide alike if all can be reached. By
-// the last one they tell that they read no output of another member any more.
+// Each member gets one block of every segment from another node, and copies the other blocks from the outputs of its
+// node's members. A counter of each member in the room holds the number of segments of which its block has come. Two
+// steps are left. In the first one members announce their outputs, and decide alike if all can be reached. In the last
+// one they tell that they read no other output any more.
 #pragma once
 
 #include "collectives/node/address_form.hpp"
