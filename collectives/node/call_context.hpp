@@ -76,6 +76,8 @@ struct CallContext {
   // Returns the range that a member combines, of `bytes` bytes that all share.
   ByteRange share(std::size_t bytes, int member) const;
   OwnBlock own_block() const;
+  // True if only times are asked for, so that no buffer may be touched.
+  bool leaves_data_out() const { return room->write_strategy().is_off(); }
   // Copies to my output, and counts the bytes.
   void write_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
     room->add_copied_bytes(bytes);
