@@ -66,6 +66,7 @@ void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int i
   const double node_latency_us = is_close ? facts.package_latency_us : facts.node_latency_us;
   const double latency = far > 0 ? facts.network_latency_us : node_latency_us;
   load.rounds += weight;
+  load.messages += weight * messages;
   load.work_us += weight * (far > 0 ? facts.network_work_us : facts.node_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message_share * (messages - 1));
   load.node_bytes +=
@@ -128,6 +129,7 @@ MemberLoad mean(const std::vector<MemberLoad>& loads, std::size_t count) {
   const auto n = static_cast<double>(count);
   for (std::size_t i = 0; i < count; ++i) {
     all.rounds += loads[i].rounds / n;
+    all.messages += loads[i].messages / n;
     all.work_us += loads[i].work_us / n;
     all.memory_steps += loads[i].memory_steps / n;
     all.node_bytes += loads[i].node_bytes / n;
@@ -188,7 +190,7 @@ class MemberPrice {
     const double leader_us = busiest(load, &MemberLoad::leader_bytes, memory_waits) / node_rate;
     const double combine_us = busiest(load, &MemberLoad::combined_bytes, bytes_waits) / combine_rate;
     const double network_us = busiest_link_us(load, bytes_waits, interface_waits());
-    const double turns_us = shares_cores() ? turn_waits * load.work_us * waits * crowd_ : 0;
+    const double turns_us = shares_cores() ? turns_us_of(load) * waits * crowd_ : 0;
     // On shared cores the members' work counts, and not the time that each message is on its way.
     const double core_us = average_work_us_ + turns_us;
     const double steps_us = load.memory_steps * (shares_cores() ? memory_step_us * waits : own_step_us());
@@ -226,6 +228,15 @@ class MemberPrice {
   bool shares_cores() const { return crowd_ > 1; }
   // True if cores copy within their nodes while links carry data: no message waits for another one.
   bool works_at_once() const { return work_.sends_input_only && !shares_cores(); }
+
+  // Returns the time in which a member waits for its turn on a shared core. The messages of a round share their turn,
+  // and so do all messages if none waits for another one.
+  double turns_us_of(const MemberLoad& load) const {
+    if (load.messages == 0) return 0;
+    const double turns = work_.sends_input_only ? std::min(1.0, load.rounds) : load.rounds;
+    const double messages = turns + further_message_share * (load.messages - turns);
+    return turn_waits * load.work_us / load.messages * messages + shared_step_us * (load.rounds - turns);
+  }
 
   // Returns the time of a core for one more segment.
   double segment_us(const MemberLoad& load) const {

@@ -189,7 +189,11 @@ Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape probl
 
 // Returns all algorithms of the collective by price. Sizes that hardly differ share a ranking, so few are computed.
 const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) {
-  const std::uint64_t bytes = std::min(rounded(common_bytes(spec, facts_.size)), most_bytes(facts_.size));
+  return ranking(spec, common_bytes(spec, facts_.size));
+}
+
+const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec, std::uint64_t block_bytes) {
+  const std::uint64_t bytes = std::min(rounded(block_bytes), most_bytes(facts_.size));
   const bool narrow = spec.wire != WireFormat::as_is && may_be_narrow(spec);
   const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes, narrow});
   if (!is_new) return entry->second;
@@ -290,11 +294,25 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
     why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next is ", next->algorithm->name,
                us(next) < not_priced.total_us ? text(" with ", time_text(us(next))) : std::string());
   }
+  const Algorithm* mine = nullptr;
+  if (best.algorithm->keeps.mixes) {
+    mine = cheapest_for_me(spec);
+    if (mine != best.algorithm) why += text("; by ", mine->name, " here, where blocks have other sizes");
+  }
   return {.algorithm = best.algorithm,
+          .mine = mine,
           .piece_bytes = best.piece_bytes,
           .why = std::move(why),
           .narrow = narrow,
           .segments = best.segments};
+}
+
+// Returns the cheapest algorithm that mixes with others, as if all blocks were like this member's largest one.
+const Algorithm* Planner::cheapest_for_me(const Spec& spec) {
+  const std::size_t largest = std::max(spec.input_blocks.largest(), spec.output_blocks.largest());
+  const std::uint64_t most = most_bytes(facts_.size) / spec.element_bytes;
+  const std::vector<PricedAlgorithm>& all = ranking(spec, std::min<std::uint64_t>(largest, most) * spec.element_bytes);
+  return std::ranges::find_if(all, [](const PricedAlgorithm& each) { return each.algorithm->keeps.mixes; })->algorithm;
 }
 
 std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {

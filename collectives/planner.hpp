@@ -91,6 +91,8 @@ class Planner {
   // Is the decision for a specification. A null algorithm goes with in_node.
   struct AlgorithmChoice {
     const Algorithm* algorithm = nullptr;
+    // Is another one that this member uses instead, since it mixes with that one; null: the same.
+    const Algorithm* mine = nullptr;
     std::size_t piece_bytes = 0;  // 0: whole
     // Holds the segment size of a row of the table; nothing: the general rule decides.
     std::optional<std::size_t> segment_bytes = std::nullopt;
@@ -120,6 +122,7 @@ class Planner {
   // Returns the reason, for people, why the algorithm cannot do this; empty: it can.
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
   const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
+  const std::vector<PricedAlgorithm>& ranking(const Spec& spec, std::uint64_t block_bytes);
   PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   // Is a price with the number of segments that it is for.
   struct SegmentedPrice {
@@ -137,6 +140,7 @@ class Planner {
   AlgorithmChoice choose_forced(const Spec& spec, const std::string& name);
   std::optional<AlgorithmChoice> choose_measured(const Spec& spec);
   AlgorithmChoice choose_priced(const Spec& spec);
+  const Algorithm* cheapest_for_me(const Spec& spec);
   Segmentation cut_for(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
   std::size_t cut_segment_bytes(const Spec& spec, const AlgorithmChoice& choice, std::size_t piece) const;
   // Returns the segment size, in bytes, for an algorithm with stages on different links, so that segments overlap. 0:

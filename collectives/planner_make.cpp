@@ -232,7 +232,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
 
 // Builds this member's schedule. Algorithms that do not work in place get a copy of the input in scratch.
 Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
-  const Algorithm& algorithm = *choice.algorithm;
+  const Algorithm& algorithm = choice.mine != nullptr ? *choice.mine : *choice.algorithm;
   Shape shape = my_shape(algorithm, spec, count, piece);
   shape.rounds_off = choice.narrow;
   if (spec.in_place && !algorithm.keeps.in_place && algorithm.keeps.apart) return staged_by_blocks(algorithm, shape);

@@ -28,6 +28,9 @@ struct AlgorithmProperties {
   // root's node a scatter_v. On other nodes a member's block comes in the first round. So members of a node can copy
   // segments as they come (NodeFlow), and none waits for all others.
   bool flows = false;
+  // Says that each member sends its block for another one in one message, and nothing else. So members of one call can
+  // use different algorithms of this kind.
+  bool mixes = false;
 };
 
 // Is a row of the table.

@@ -150,7 +150,7 @@ Cost cost_of_pairwise(const Shape& shape) {
   return alike(shape, shape.size - 1, shape.input_blocks.total() - shape.input_blocks.count(shape.index));
 }
 
-constexpr AlgorithmProperties apart{.in_place = false};
+constexpr AlgorithmProperties mixed{.in_place = false, .mixes = true};
 constexpr AlgorithmProperties exchange_cut{.in_place = false, .apart = true};
 
 constexpr std::array<Algorithm, 5> exchange_table = {{
@@ -158,7 +158,7 @@ constexpr std::array<Algorithm, 5> exchange_table = {{
     {Collective::all_gather, "neighbor", neighbor_all_gather, cost_of_neighbor, {}, is_even},
     {Collective::all_to_all, "bruck", bruck_all_to_all, cost_of_bruck_all_to_all},
     {Collective::all_to_all, "pairwise", pairwise_all_to_all, cost_of_pairwise, exchange_cut},
-    {Collective::all_to_all_v, "pairwise", pairwise_all_to_all, cost_of_pairwise, apart},
+    {Collective::all_to_all_v, "pairwise", pairwise_all_to_all, cost_of_pairwise, mixed},
 }};
 
 }  // namespace

@@ -154,6 +154,7 @@ Cost cost_of_all_to_all(const Shape& shape) {
 
 constexpr AlgorithmProperties tree{.order = true, .balanced = true};
 constexpr AlgorithmProperties flat_apart{.in_place = false};
+constexpr AlgorithmProperties flat_mixed{.in_place = false, .mixes = true};
 
 // True if members are few enough for schedules in which all combine everything; the limit is a guess.
 bool is_for(const Shape& shape) {
@@ -174,7 +175,7 @@ constexpr std::array<Algorithm, 13> flat_table = {{
     {Collective::scatter, "flat", flat_scatter, cost_of_scatter},
     {Collective::scatter_v, "flat", flat_scatter, cost_of_scatter},
     {Collective::all_to_all, "flat", flat_all_to_all, cost_of_all_to_all, flat_apart},
-    {Collective::all_to_all_v, "flat", flat_all_to_all, cost_of_all_to_all, flat_apart},
+    {Collective::all_to_all_v, "flat", flat_all_to_all, cost_of_all_to_all, flat_mixed},
 }};
 
 }  // namespace

@@ -273,6 +273,21 @@ TEST(Prices, OfCrowdedCoresAreLowestForFewRoundsAndFewBytesWithinTheNode) {
     EXPECT_GT(of("hierarchical_ring", mib << 20U, 8), of("node_ring", mib << 20U, 8)) << mib;
 }
 
+// A member waits once for its turn on a shared core to send short blocks to all, and in each round of a ring.
+TEST(Prices, OfCrowdedCoresCountTheMessagesOfATurnTogether) {
+  const GroupFacts crowded =
+      facts(nodes_of(4, 2, shape({.cores = 2}))
+                .with_network({.latency_us = 9, .node_latency_us = 9, .bytes_per_us = 117, .crowd = 4}));
+  const auto of = [&](std::string_view name, std::size_t bytes) {
+    Shape problem{.size = 8, .count = bytes};
+    problem.input_blocks = problem.output_blocks = Blocks::even(bytes, problem.size);
+    return price_us(*find_algorithm(Collective::all_to_all, name), problem, crowded);
+  };
+  EXPECT_LT(of("flat", 64), 0.9 * of("pairwise", 64));
+  EXPECT_LT(of("pairwise", 64), 0.7 * price("ring", crowded, 64, Collective::all_gather));
+  EXPECT_GT(of("flat", 1U << 20U), of("pairwise", 1U << 20U));
+}
+
 // What is passed on piece by piece: their cores see to one while another is on the wire.
 TEST(Prices, OfCrowdedCoresAreLowestForPiecesThatHideWork) {
   const GroupFacts crowded = facts(

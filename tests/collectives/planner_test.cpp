@@ -188,6 +188,22 @@ TEST(Planner, IgnoresCountsThatOthersDoNotKnow) {
   EXPECT_EQ(choice(0), choice(10'000'000));
 }
 
+// A member with short blocks posts all of them at once, beside others that send long ones in turns.
+TEST(Planner, ShortBlocksOfAnAllToAllArePostedAtOnce) {
+  const auto topology = cluster({2, 2, 2, 2});
+  Problem problem = problem_of(Collective::all_to_all_v, topology->size(), 5);
+  constexpr std::size_t large = 1U << 20U;
+  problem.counts[2 * 8 + 5] = large;
+  std::vector<int> rounds;
+  for (int index = 0; index < problem.size; ++index) {
+    const auto plan = planner_of(topology, index).plan(spec_of(problem, index));
+    rounds.push_back(0);
+    for (const Round& round : plan->last.rounds) rounds.back() += round.sends.empty() ? 0 : round.times;
+  }
+  EXPECT_EQ(rounds, (std::vector<int>{1, 1, 7, 1, 1, 7, 1, 1}));
+  plan_and_prove(topology, problem, {});
+}
+
 TEST(Planner, ExactSumsMayUseAnyOrder) {
   Planner planner = planner_of(cluster({8}));
   const Spec fast{.type = DataType::i32, .count = 1 << 22};
