@@ -29,7 +29,7 @@ constexpr std::array constants = {
     row(cost::combine_rate),          row(cost::node_work_us),        row(cost::network_work_us),
     row(cost::further_message_share), row(cost::memory_step_us),      row(cost::narrow_share),
     row(cost::exchange_factor),       row(cost::many_peers_factor),   row(cost::most_segments_in_flight),
-    row(cost::most_segments_in_flow), row(cost::socket_factor),       row(cost::turn_waits),
+    row(cost::most_segments_in_flow), row(cost::message_factor),      row(cost::turn_waits),
     row(cost::shared_step_us),        row(cost::exposed_share),       row(cost::exposed_share_of_pieces),
     row(cost::leader_wait_us),        row(cost::most_narrow_share),   row(cost::nominal_block_bytes),
     row(cost::smallest_piece_bytes),  row(cost::largest_piece_bytes), row(cost::most_pieces),

@@ -80,8 +80,8 @@ inline constexpr CostConstant<int> most_segments_in_flow{"most_segments_in_flow"
                                                          "simulated 2026-11-30, 144 us with four"};
 
 // Bytes within a node.
-inline constexpr CostConstant<double> socket_factor{"socket_factor", 4, "times",
-                                                    "bytes within a node that go through sockets", not_measured};
+inline constexpr CostConstant<double> message_factor{
+    "message_factor", 4, "times", "bytes within a node in messages of which some wait for others", not_measured};
 
 // Cores that members share.
 // A member waits this many times as long as the work itself for its turn, in each round. LOCKSTEP_ALGORITHM=

@@ -69,8 +69,7 @@ void add_lap(MemberLoad& load, const Round& round, int lap, double weight, int i
   load.messages += weight * messages;
   load.work_us += weight * (far > 0 ? facts.network_work_us : facts.node_work_us) * messages;
   load.latency_us += weight * latency * (1 + further_message_share * (messages - 1));
-  load.node_bytes +=
-      weight * std::max(sent.node_bytes, received.node_bytes) * (facts.is_measured ? socket_factor : 1.0);
+  load.node_bytes += weight * std::max(sent.node_bytes, received.node_bytes);
   const double crossed = sent.far_messages > 1 && received.far_messages > 1 ? many_peers_factor : 1.0;
   load.network_bytes +=
       weight * far * crossed * (narrow ? narrow_share : 1.0) * (exchanges(round, lap) ? exchange_factor : 1.0);
@@ -183,7 +182,7 @@ class MemberPrice {
     const bool all_wait = (shares_cores() && !work_.relays) || work_.pieces > 1;
     const double bytes_waits = all_wait ? waits : 1 + (waits - 1) / segments_;
     const double node_rate = link_cost_of(facts_.node_link).bytes_per_us;
-    const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) / node_rate;
+    const double messages_us = busiest(load, &MemberLoad::node_bytes, bytes_waits) * node_message_factor() / node_rate;
     // The chain of messages does not lead through a node's memory several times, unless its members wait for cores.
     const double memory_waits = shares_cores() ? bytes_waits : 1;
     const double memory_us = busiest(load, &MemberLoad::memory_bytes, memory_waits) / node_rate;
@@ -228,6 +227,8 @@ class MemberPrice {
   bool shares_cores() const { return crowd_ > 1; }
   // True if cores copy within their nodes while links carry data: no message waits for another one.
   bool works_at_once() const { return work_.sends_input_only && !shares_cores(); }
+  // Returns how much longer bytes take in messages within a node than in its memory.
+  double node_message_factor() const { return facts_.is_measured && !works_at_once() ? message_factor : 1.0; }
 
   // Returns the time in which a member waits for its turn on a shared core. The messages of a round share their turn,
   // and so do all messages if none waits for another one.

@@ -300,6 +300,18 @@ TEST(Simulation, NoSizeTakesLongerOnFewerNodes) {
   }
 }
 
+// On few nodes the root copies its own node's blocks while the link brings the others. Through the memory of the nodes
+// the shares are 0.45, 0.71 and 0.76.
+TEST(Simulation, LargeGathersAndScattersKeepTheLinkBusyOnFewNodes) {
+  const auto share = [](int nodes, std::string_view call) {
+    return least_time(parse_call(call, nodes * 8).subject, fabric_of(example, nodes, 8)).us /
+           us_of(example, nodes, 8, call);
+  };
+  EXPECT_GT(share(2, "gather:f32:256k"), 0.77);
+  EXPECT_GT(share(4, "gather:f32:256k"), 0.9);
+  EXPECT_GT(share(2, "scatter:f32:256k"), 0.83);
+}
+
 // Members copy each segment's blocks as they come. With steps for each segment the shares are 0.53 and 0.49.
 TEST(Simulation, ALargeBroadcastKeepsCoresBusy) {
   constexpr std::string_view words = "rate=100G latency=700ns switch=16 uplinks=8";
