@@ -300,6 +300,60 @@ TEST(Simulation, NoSizeTakesLongerOnFewerNodes) {
   }
 }
 
+// The time of the planner's choice, divided by that of the fastest algorithm.
+double regret(int nodes, std::string_view call) {
+  Scenario scenario = scenario_of(nodes, 8, {call});
+  scenario.fabric = fabric_of(example, nodes, 8);
+  scenario.has_data = false;
+  const Collective which = scenario.calls.at(0).subject.collective;
+  const auto us = [&](const std::string& algorithm) {
+    scenario.algorithm = algorithm;
+    return static_cast<double>(simulate(scenario).calls.at(0).count()) / 1000;
+  };
+  const double chosen = us({});
+  double fastest = chosen;
+  for (const Algorithm& each : algorithms()) {
+    if (each.collective != which) continue;
+    try {
+      fastest = std::min(fastest, us(text(to_string(which), ":", each.name)));
+    } catch (const Error&) {
+      continue;  // it does not fit these members
+    }
+  }
+  return chosen / fastest;
+}
+
+TEST(Simulation, ThePlannerTakesAnAlgorithmThatIsHardlySlowerThanTheFastest) {
+  for (const std::string_view call : {"gather:f32:16",
+                                      "gather:f32:2k",
+                                      "gather:f32:256k",
+                                      "scatter:f32:16",
+                                      "scatter:f32:2k",
+                                      "scatter:f32:256k",
+                                      "all_gather:f32:16",
+                                      "all_gather:f32:2k",
+                                      "all_gather:f32:256k",
+                                      "all_to_all:f32:16",
+                                      "all_to_all:f32:2k",
+                                      "reduce_scatter:f32:sum:16",
+                                      "reduce_scatter:f32:sum:2k",
+                                      "reduce_scatter:f32:sum:256k",
+                                      "broadcast:f32:2",
+                                      "broadcast:f32:2k",
+                                      "broadcast:f32:256k",
+                                      "reduce:f32:sum:2",
+                                      "reduce:f32:sum:2k",
+                                      "reduce:f32:sum:256k",
+                                      "all_reduce:f32:sum:2",
+                                      "all_reduce:f32:sum:2k",
+                                      "all_reduce:f32:sum:256k",
+                                      "scan:f32:sum:2",
+                                      "scan:f32:sum:2k",
+                                      "scan:f32:sum:256k"}) {
+    for (const int nodes : {2, 8}) EXPECT_LT(regret(nodes, call), 1.25) << call << " on " << nodes << " nodes";
+  }
+}
+
 // On few nodes the root copies its own node's blocks while the link brings the others. Through the memory of the nodes
 // the shares are 0.45, 0.71 and 0.76.
 TEST(Simulation, LargeGathersAndScattersKeepTheLinkBusyOnFewNodes) {
