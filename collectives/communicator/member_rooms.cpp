@@ -63,7 +63,14 @@ NodeRoom node_room_for(Exchange& exchange, const Topology& topology, const std::
   std::unique_ptr<node::Room> room;
   if (node_exchange->size() > 1) {
     room = node::make_room(*node_exchange, crowding(topology, ranks, me) > 1);
-    if (room) room->gpus().restrict_to_host();  // Data on GPUs is staged before members of several nodes start.
+    if (room) {
+      room->gpus().restrict_to_host();  // Data on GPUs is staged before members of several nodes start.
+      std::vector<int> members;
+      for (int rank = 0; rank < exchange.size(); ++rank) {
+        if (topology.member(ranks[static_cast<std::size_t>(rank)]).node == mine) members.push_back(rank);
+      }
+      room->buffers().name_members(std::move(members));
+    }
   }
   const std::byte has_it{node_exchange->size() == 1 || room};
   const auto all = exchange.all_gather("memory of each node", {&has_it, 1});

@@ -73,6 +73,8 @@ class BufferFinder {
   // Returns the reader by which members read each other's memory wherever it lies; works() is false if one of them
   // cannot. The same holds on all members.
   const ProcessMemoryReader& reader() const { return reader_; }
+  // Sets the ranks by which errors name the members, if they are not their numbers in the room.
+  void name_members(std::vector<int> ranks) { reader_.name_members(std::move(ranks)); }
 
  private:
   bool one_process_;

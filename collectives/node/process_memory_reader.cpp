@@ -63,7 +63,7 @@ void ProcessMemoryReader::read(int member, std::byte* to, std::uintptr_t from, s
         longest, [&] { return read_some(process, to, from, bytes); }, [] { return true; });
     if (came < 1) {
       const std::string why = came == 0 ? "nothing came" : std::system_category().message(errno);
-      throw Error(Code::peer_failed, text("the memory of rank ", member, " cannot be read: ", why),
+      throw Error(Code::peer_failed, text("the memory of rank ", rank_of(member), " cannot be read: ", why),
                   "check that rank: it has ended, or freed its buffer while the call went on");
     }
     to += came;

@@ -45,6 +45,8 @@ class ProcessMemoryReader {
   }
 
   bool works() const { return !processes_.empty(); }
+  // Sets the ranks by which errors name the members. Without them a member's number in the room is its rank.
+  void name_members(std::vector<int> ranks) { ranks_ = std::move(ranks); }
   // True if the system would let others read this memory of ours; it refuses memory that a driver has mapped. Tests the
   // first and the last byte. The last two ranges that passed are remembered, so they are not tested again.
   bool could_be_read(const void* data, std::size_t bytes);
@@ -59,6 +61,8 @@ class ProcessMemoryReader {
   std::string how_it_ended(int member) const;
 
  private:
+  int rank_of(int member) const { return ranks_.empty() ? member : ranks_[static_cast<std::size_t>(member)]; }
+
   struct AddressRange {
     std::uintptr_t begin = 0;
     std::size_t bytes = 0;
@@ -67,6 +71,7 @@ class ProcessMemoryReader {
 
   std::vector<pid_t> processes_;
   std::vector<std::shared_ptr<const WatchedProcess>> watched_;
+  std::vector<int> ranks_;
   std::array<AddressRange, 2> readable_;  // the last input and output that passed
   std::size_t oldest_ = 0;
 };

@@ -66,7 +66,7 @@ TEST(ProcessMemoryReader, MemoryThatOthersMayNotReadIsKnownBeforehand) {
 }
 
 TEST(ProcessMemoryReader, WhatCannotBeReadIsAnErrorWithTheRank) {
-  const node::ProcessMemoryReader reader({::getpid(), 1 << 30});
+  node::ProcessMemoryReader reader({::getpid(), 1 << 30});
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   void* const memory = ::mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -76,15 +76,18 @@ TEST(ProcessMemoryReader, WhatCannotBeReadIsAnErrorWithTheRank) {
   reader.read(0, to.data(), reinterpret_cast<std::uintptr_t>(from), 2 * page);
   EXPECT_EQ(to[2 * page - 1], std::byte{5});
   ASSERT_EQ(::munmap(from + page, page), 0);
-  for (const int member : {0, 1}) {
+  const auto fault = [&](int member) {
     try {
       reader.read(member, to.data(), reinterpret_cast<std::uintptr_t>(from), 2 * page);
-      FAIL() << "nothing was said";
+      return std::string("nothing");
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::peer_failed);
-      EXPECT_NE(std::string(error.what()).find("memory of rank " + std::to_string(member)), std::string::npos);
+      return std::string(error.what());
     }
-  }
+  };
+  for (const int member : {0, 1}) EXPECT_NE(fault(member).find(text("memory of rank ", member)), std::string::npos);
+  reader.name_members({4, 6});  // a node's members are not all ranks of a job
+  EXPECT_NE(fault(1).find("memory of rank 6"), std::string::npos);
   ::munmap(from, page);
 }
 

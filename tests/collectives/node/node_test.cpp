@@ -3,6 +3,7 @@
 // test chooses, so a step that is read too late or written too early is seen, and seen again with the same seed.
 #include <gtest/gtest.h>
 
+#include "collectives/node/segment_flow.hpp"
 #include "collectives/types.hpp"
 #include "tests/collectives/node/node_case.hpp"
 #include "tests/support/lacks.hpp"
@@ -120,6 +121,103 @@ TEST(NodeCollectiveTest, StreamsInPlaceAreRightInAnyInterleaving) {
             ASSERT_EQ(one.output[m], one.expected[m]) << to_string(collective) << " of " << count << ", step " << step
                                                       << ", member " << m << " of " << members;
         }
+      }
+    }
+  }
+}
+
+// Runs a flow in which each member gets its block of every segment from elsewhere, the next one to get on being drawn
+// each time. Returns the number of members that refuse it.
+int flow(std::vector<std::unique_ptr<node::Room>>& all, const Tuning& tuning, bool is_reachable, std::mt19937& random) {
+  constexpr int segments = 5;
+  constexpr std::size_t block = 300;
+  const std::size_t members = all.size();
+  const std::size_t count = segments * members * block;
+  std::vector<std::vector<std::int32_t>> outputs(members, std::vector<std::int32_t>(count, -1));
+  std::vector<Call> calls(members);
+  std::vector<node::SegmentFlow> flows(members);
+  std::vector<std::vector<bool>> is_copied(members, std::vector<bool>(segments * members));
+  std::vector<std::size_t> left(members, segments * members);
+  std::vector<int> ready(members);
+  const Blocks blocks = Blocks::even(segments * block, static_cast<int>(members));
+  for (std::size_t m = 0; m < members; ++m) {
+    Plan plan{.spec = {.collective = Collective::all_gather, .type = DataType::i32, .element_bytes = 4}};
+    plan.spec.count = segments * block;
+    plan.spec.output_blocks = blocks;
+    plan.size = static_cast<int>(members);
+    plan.index = static_cast<int>(m);
+    plan.input_count = plan.output_count = count;
+    calls[m] = {.plan = std::make_shared<const Plan>(plan), .input = outputs[m].data(), .output = outputs[m].data()};
+    all[m]->thresholds().set(tuning);
+    flows[m].begin(*all[m], calls[m], is_reachable || m > 0, 7, node::AddressQueries::all);
+  }
+  const auto at = [&](std::size_t segment, std::size_t member) { return (segment * members + member) * block; };
+  const auto is_over = [&](const node::SegmentFlow& each) {
+    return each.has_ended() || each.state() == node::SegmentFlow::State::refused;
+  };
+  for (int turn = 0; !std::ranges::all_of(flows, is_over); ++turn) {
+    if (turn > 1'000'000) throw std::runtime_error("no end of a flow");
+    const std::size_t m = random() % members;
+    node::SegmentFlow& mine = flows[m];
+    if (!mine.is_flowing() || left[m] == 0) {
+      mine.advance(node::PollLimits());
+      continue;
+    }
+    if (ready[m] < segments && random() % 3 == 0) {
+      const auto first = outputs[m].begin() + static_cast<std::ptrdiff_t>(at(static_cast<std::size_t>(ready[m]), m));
+      std::fill(first, first + block, static_cast<std::int32_t>(100 * m) + ready[m]);
+      is_copied[m][static_cast<std::size_t>(ready[m]) * members + m] = true;
+      mine.set_ready(++ready[m]);
+      if (--left[m] == 0) mine.end();
+      continue;
+    }
+    const std::size_t segment = random() % segments;
+    const std::size_t source = random() % members;
+    if (source == m || is_copied[m][segment * members + source]) continue;
+    if (!mine.is_ready(static_cast<int>(source), static_cast<int>(segment))) continue;
+    EXPECT_TRUE(mine.copy(static_cast<int>(source), 4 * at(segment, source), 4 * block));
+    is_copied[m][segment * members + source] = true;
+    if (--left[m] == 0) mine.end();
+  }
+  const auto refused = static_cast<int>(std::ranges::count_if(
+      flows, [](const node::SegmentFlow& each) { return each.state() == node::SegmentFlow::State::refused; }));
+  if (refused > 0) return refused;
+  for (std::size_t m = 0; m < members; ++m) {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t part = i / block;
+      if (outputs[m][i] == static_cast<std::int32_t>(100 * (part % members) + part / members)) continue;
+      ADD_FAILURE() << "member " << m << " has " << outputs[m][i] << " at " << i;
+      break;
+    }
+  }
+  return 0;
+}
+
+// Also over step 0, and beside other calls of the room.
+TEST(SegmentFlow, CopiesBlocksAsTheyComeOrIsRefusedByAll) {
+  if (test::watched_for_races) GTEST_SKIP() << test::lacks("members in threads of their own: one thread has no races");
+  std::mt19937 random(33);
+  const Tuning reached{.two_phase_from = 512,
+                       .segment = 256,
+                       .step = 256,
+                       .flow_from = node::never,
+                       .stream_from = 1U << 20U,
+                       .direct_from = 64,
+                       .process_read_from = 64};
+  Tuning unreached = reached;
+  unreached.process_read_from = node::never;
+  for (const int members : {2, 5}) {
+    for (const bool is_one_process : {true, false}) {
+      const std::vector<pid_t> processes(is_one_process ? 0U : static_cast<std::size_t>(members), ::getpid());
+      auto all = rooms(members, is_one_process, node::ProcessMemoryReader(processes));
+      for (auto& room : all) room->ring().begin_at(static_cast<node::StepNumber>(-9));
+      for (int round = 0; round < 6; ++round) {
+        EXPECT_EQ(flow(all, reached, true, random), 0) << members << ' ' << is_one_process;
+        Case one = case_of(Collective::all_reduce, members, 700, 0);
+        ASSERT_NO_FATAL_FAILURE(run(all, one, reached, random));
+        EXPECT_EQ(one.output, one.expected);
+        EXPECT_EQ(flow(all, reached, false, random), members) << "one member must not be reached";
+        EXPECT_EQ(flow(all, unreached, true, random), is_one_process ? 0 : members);
       }
     }
   }
