@@ -44,10 +44,11 @@ void CommunicatorCore::set_timeout(Duration timeout) {
 
 // Tries the kept calls first. A call that is kept needs no vote, because it is too small for one.
 void CommunicatorCore::run(const CallRequest& request) {
-  const ExclusiveUse use(member_, request.origin);
+  ExclusiveUse use(member_, request.origin, DefersCancellation::later);
   member_.refuse_if_closed();
   const RepeatedCalls::Match repeated = repeated_calls_.find(request, binder_.subject_key());
-  if (repeated.call != nullptr) return member_.engine().run(*repeated.call);
+  if (repeated.call != nullptr) return member_.engine().run(*repeated.call, &use.cancellation());
+  use.cancellation().begin();
   if (repeated.place == nullptr) return run_inside(binder_.bind(request, QueryRule::if_large), request.origin);
   member_.engine().run(bind_repeated(request, *repeated.place).call);
 }
@@ -61,19 +62,20 @@ BoundCall CommunicatorCore::bind_repeated(const CallRequest& request, RepeatedCa
 }
 
 void CommunicatorCore::run(const BoundCall& bound_call, Origin origin) {
-  const ExclusiveUse use(member_, origin);
+  ExclusiveUse use(member_, origin, DefersCancellation::later);
   refuse_if_gone({&bound_call, 1}, origin);
-  if (bound_call.is_direct()) return run_direct(bound_call.call);
+  if (bound_call.is_direct()) return run_direct(bound_call.call, &use.cancellation());
+  use.cancellation().begin();
   run_inside(bound_call, origin);
 }
 
-void CommunicatorCore::run_direct(const Call& call) {
+void CommunicatorCore::run_direct(const Call& call, CancellationDeferral* cancellation) {
   const Duration limit = member_.options().timeout;
   if (call.limit == limit) [[likely]]
-    return member_.engine().run(call);
+    return member_.engine().run(call, cancellation);
   Call now = call;  // The call was planned under another timeout.
   now.limit = limit;
-  member_.engine().run(now);
+  member_.engine().run(now, cancellation);
 }
 
 void CommunicatorCore::run_as_agreed(const CallRequest& request, int device) {
@@ -100,10 +102,11 @@ void CommunicatorCore::run_all(std::span<const BoundCall> calls, Origin origin) 
 }
 
 CallHandle CommunicatorCore::start(const CallRequest& request) {
-  const ExclusiveUse use(member_, request.origin);
+  ExclusiveUse use(member_, request.origin, DefersCancellation::later);
   member_.refuse_if_closed();
   const RepeatedCalls::Match repeated = repeated_calls_.find(request, binder_.subject_key());
-  if (repeated.call != nullptr) return start_direct(*repeated.call, request.origin);
+  if (repeated.call != nullptr) return start_direct(*repeated.call, request.origin, &use.cancellation());
+  use.cancellation().begin();
   // A call that does not block asks no member for its memory, unless the members have named a stream.
   const BoundCall bound_call = repeated.place != nullptr
                                    ? bind_repeated(request, *repeated.place)
@@ -113,9 +116,9 @@ CallHandle CommunicatorCore::start(const CallRequest& request) {
   return handle;
 }
 
-CallHandle CommunicatorCore::start_direct(const Call& call, const Origin& origin) {
+CallHandle CommunicatorCore::start_direct(const Call& call, const Origin& origin, CancellationDeferral* cancellation) {
   const CallHandle handle = pending_calls_.take(origin);
-  pending_calls_.or_release(handle, [&] { pending_calls_.start(call, pending_calls_.at(handle)); });
+  pending_calls_.or_release(handle, [&] { pending_calls_.start(call, pending_calls_.at(handle), cancellation); });
   return handle;
 }
 

@@ -66,10 +66,10 @@ class CommunicatorCore {
 
  private:
   void run_inside(const BoundCall& bound_call, const Origin& origin);
-  // Runs a call that is_direct(), with the present timeout.
-  void run_direct(const Call& call);
-  // Starts a call that needs nothing but its buffers.
-  CallHandle start_direct(const Call& call, const Origin& origin);
+  // Runs a call that is_direct(), with the present timeout. `cancellation`: see Core::start().
+  void run_direct(const Call& call, CancellationDeferral* cancellation = nullptr);
+  // Starts a call that needs nothing but its buffers. `cancellation`: see Core::start().
+  CallHandle start_direct(const Call& call, const Origin& origin, CancellationDeferral* cancellation = nullptr);
   // Binds a request that may be remembered in `place` as a repeated call.
   BoundCall bind_repeated(const CallRequest& request, RepeatedCalls::RepeatedCall& place);
   // Throws Error usage if the communicator was closed, or if data of a call was freed.

@@ -125,7 +125,8 @@ void CommunicatorMember::refuse_end_inside() const {
 }
 
 void CommunicatorMember::close(const std::function<void()>& end, const std::function<void()>& keep) noexcept {
-  const CancellationDeferred deferred;
+  CancellationDeferral cancellation;
+  cancellation.begin();
   if (is_closed_) return;
   if (engine_->is_occupied()) refuse_end_inside();
   is_closed_ = true;

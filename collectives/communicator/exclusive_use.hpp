@@ -2,34 +2,27 @@
 // Admits one thread at a time to a communicator.
 #pragma once
 
-#include <pthread.h>
-
 #include <chrono>
 #include <thread>
 
 #include "collectives/communicator/communicator_member.hpp"
+#include "collectives/engine/cancellation_deferral.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_platform.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {
 
-// Defers pthread_cancel() until a call is over, because the other members count on it.
-class CancellationDeferred {
- public:
-  CancellationDeferred() { ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
-  ~CancellationDeferred() { ::pthread_setcancelstate(before_, nullptr); }
-  CancellationDeferred(const CancellationDeferred&) = delete;
-  CancellationDeferred& operator=(const CancellationDeferred&) = delete;
-
- private:
-  int before_ = PTHREAD_CANCEL_ENABLE;
-};
+// Tells when pthread_cancel() is deferred: at once, or not before the holder asks for it.
+enum class DefersCancellation : std::uint8_t { at_once, later };
 
 // Gives one thread the communicator. Throws Error usage if another thread is inside.
 class ExclusiveUse {
  public:
-  ExclusiveUse(CommunicatorMember& member, const Origin& origin) : member_(member) {
+  ExclusiveUse(CommunicatorMember& member, const Origin& origin,
+               DefersCancellation defers = DefersCancellation::at_once)
+      : member_(member) {
+    if (defers == DefersCancellation::at_once) cancellation_.begin();
     if (try_enter(origin)) return;
     throw Error(Code::usage,
                 text("communicator \"", member.options().name,
@@ -39,16 +32,20 @@ class ExclusiveUse {
   // Waits for another thread, but at most about a second, since that may be this one. It serves destructors, which
   // must not throw.
   explicit ExclusiveUse(CommunicatorMember& member) : member_(member) {
+    cancellation_.begin();
     constexpr int most = 50'000;
     for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
   ~ExclusiveUse() {
     if (!inside_) return;
-    if (member_.engine_ && member_.engine_->failed()) [[unlikely]]
+    if (member_.engine_ && member_.engine_->failed()) [[unlikely]] {
+      cancellation_.begin();
       member_.after_failure_();
+    }
     member_.user_.store(nullptr, std::memory_order_release);
   }
   bool inside() const { return inside_; }
+  CancellationDeferral& cancellation() { return cancellation_; }
   ExclusiveUse(const ExclusiveUse&) = delete;
   ExclusiveUse& operator=(const ExclusiveUse&) = delete;
 
@@ -61,7 +58,7 @@ class ExclusiveUse {
     return inside_;
   }
 
-  const CancellationDeferred deferred_;
+  CancellationDeferral cancellation_;
   CommunicatorMember& member_;
   bool inside_ = false;
 };

@@ -39,15 +39,15 @@ void PendingCalls::copy_in(std::span<const StagingCopy> copies) {
   member_.or_refuse([&] { detail::copy_in(copies); });
 }
 
-void PendingCalls::start(const Call& call, PendingCall& slot) {
+void PendingCalls::start(const Call& call, PendingCall& slot, CancellationDeferral* cancellation) {
   const Duration limit = member_.options().timeout;
   std::optional<CallTicket> ticket;
   if (call.limit == limit) [[likely]] {
-    ticket = member_.engine().start(call);
+    ticket = member_.engine().start(call, cancellation);
   } else {  // The call was planned under another timeout.
     Call now = call;
     now.limit = limit;
-    ticket = member_.engine().start(now);
+    ticket = member_.engine().start(now, cancellation);
   }
   if (ticket)
     slot.tickets.push_back(*ticket);
@@ -72,9 +72,10 @@ bool PendingCalls::test(CallHandle handle, Origin origin, bool& over) {
 }
 
 void PendingCalls::wait(CallHandle handle, Origin origin, bool& over) {
-  const ExclusiveUse use(member_, origin);
+  ExclusiveUse use(member_, origin, DefersCancellation::later);
   over = true;
   member_.refuse_if_closed();
+  if (!at(handle).ended_at_once) use.cancellation().begin();
   wait_inside(handle);
 }
 

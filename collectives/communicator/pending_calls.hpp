@@ -61,7 +61,7 @@ class PendingCalls {
   // Copies data to staging memory, before start().
   void copy_in(std::span<const StagingCopy> copies);
   // Starts a call of the engine for this slot, with the present timeout.
-  void start(const Call& call, PendingCall& slot);
+  void start(const Call& call, PendingCall& slot, CancellationDeferral* cancellation = nullptr);
   // Waits inside another call of the communicator, and releases the slot.
   void wait_inside(CallHandle handle);
   // Keeps the memory of all calls, because messages may still use it.

@@ -83,7 +83,8 @@ PlanFacts* Core::repeated(const Call& call) {
 }
 
 // Runs a call in the slot of its plan, as far as it goes with these looks. The state says if it is finished.
-inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits) {
+inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits,
+                               CancellationDeferral* cancellation) {
   plan_facts_.set_last_repeated(known);
   Operation& operation = *known.reserved_operation;
   const bool only_buffers = call.has_only_buffers();
@@ -100,6 +101,7 @@ inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLim
   }
   operation.state = OperationState::in_flight;
   advancing_ = &operation;
+  if (cancellation != nullptr && !(same && runner_.only_looks(operation))) cancellation->begin();
   guarded([&] {
     number(operation, known);
     if (same) {
@@ -117,11 +119,14 @@ inline Operation& Core::repeat(PlanFacts& known, const Call& call, node::PollLim
   return operation;
 }
 
-std::optional<CallTicket> Core::start(const Call& call, bool waits) {
+std::optional<CallTicket> Core::start(const Call& call, bool waits, CancellationDeferral* cancellation) {
   PlanFacts* const known = repeated(call);
-  if (known == nullptr) return start_anew(call);
+  if (known == nullptr) {
+    if (cancellation != nullptr) cancellation->begin();
+    return start_anew(call);
+  }
   const node::PollLimits& most = runner_.poll_limits();
-  Operation& operation = repeat(*known, call, waits ? most : node::PollLimits{most.spins, 0});
+  Operation& operation = repeat(*known, call, waits ? most : node::PollLimits{most.spins, 0}, cancellation);
   if (operation.state != OperationState::finished) return keep(operation);
   operation.state = OperationState::unused;
   return std::nullopt;

@@ -11,6 +11,7 @@
 
 #include "collectives/engine/agreement.hpp"
 #include "collectives/engine/call_history.hpp"
+#include "collectives/engine/cancellation_deferral.hpp"
 #include "collectives/engine/communicator_identity.hpp"
 #include "collectives/engine/control_dispatcher.hpp"
 #include "collectives/engine/departed_members.hpp"
@@ -52,7 +53,8 @@ class Core {
   // Begins a call and returns its ticket. Returns nothing if the call is already finished. Throws the failure if the
   // communicator has failed, now or before. A repeated call in the node's memory takes a few hundred instructions if no
   // other call is under way. It spins for the others; if `waits` is true, it also lets other threads have its core.
-  std::optional<CallTicket> start(const Call& call, bool waits);
+  // `cancellation` begins before anything but looks at memory, if it is not null.
+  std::optional<CallTicket> start(const Call& call, bool waits, CancellationDeferral* cancellation = nullptr);
   // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
   // most these looks. The caller starts the others, in their order.
   void try_messages(std::span<MessageAttempt> sends, std::span<MessageAttempt> receives, node::PollLimits poll_limits);
@@ -88,7 +90,8 @@ class Core {
 
  private:
   PlanFacts* repeated(const Call& call);
-  Operation& repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits);
+  Operation& repeat(PlanFacts& known, const Call& call, node::PollLimits poll_limits,
+                    CancellationDeferral* cancellation);
   CallTicket start_anew(const Call& call);
   void reserve_operation(PlanFacts& entry, const Call& call);
   CallTicket keep(Operation& operation);
@@ -109,6 +112,8 @@ class Core {
     try {
       action();
     } catch (...) {
+      CancellationDeferral cancellation;  // it writes about the failure
+      cancellation.begin();
       failure_.fail(cause_in_flight(advancing_, identity_.members.number_of(identity_.rank)), true);
       advancing_ = nullptr;
     }

@@ -75,21 +75,22 @@ class Engine {
   // Begins a call and never blocks. Returns nothing if the call is already finished. Throws the failure if the
   // communicator has failed before, or fails now. If there is a ticket, the call's buffers must stay until wait() or
   // test() has ended it.
-  std::optional<CallTicket> start(const Call& call) {
+  std::optional<CallTicket> start(const Call& call, CancellationDeferral* cancellation = nullptr) {
     const EngineScope inside(guard_, {EngineAction::starting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const std::optional<CallTicket> ticket = core_.start(call, false);
+    const std::optional<CallTicket> ticket = core_.start(call, false, cancellation);
     if (ticket) note_start(call);
     return ticket;
   }
 
-  // Starts a call and waits for it. Throws as start() and wait() do.
-  void run(const Call& call) {
+  // Starts a call and waits for it. Throws as start() and wait() do. `cancellation`: see Core::start().
+  void run(const Call& call, CancellationDeferral* cancellation = nullptr) {
     const EngineScope inside(guard_, {EngineAction::waiting, call.plan->spec.collective, call.origin}, core_.name());
     note_use(call);
-    const std::optional<CallTicket> ticket = core_.start(call, true);
+    const std::optional<CallTicket> ticket = core_.start(call, true, cancellation);
     if (!ticket) [[likely]]
       return;
+    if (cancellation != nullptr) cancellation->begin();
     note_start(call);
     wait_inside(*ticket);
   }

@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "support"))
 import cases  # noqa: E402
 
 given = cases.arguments(__doc__, "program")
-LIMITS = {"blocking": 1000, "prepared": 890, "asynchronous": 1440}
+LIMITS = {"blocking": 965, "prepared": 850, "asynchronous": 1370}
 # Now and then a call does what others do not, for some thousands of instructions in all; among many calls that is little.
 FEW, MANY = 200, 4200
 

@@ -13,6 +13,7 @@
 
 #include "tests/collectives/communicator/members.hpp"
 #include "tests/support/holds.hpp"
+#include "topology/base/progress_hooks.hpp"
 
 namespace lockstep::test {
 namespace {
@@ -447,6 +448,30 @@ TEST(Misuse, CancelledThreadEndsItsCallFirst) {
     ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);  // the thread is not the test's to end
     EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
     EXPECT_EQ(all, 2);
+  };
+  run_members(2, member, {}, short_limits, Log(LogLevel::off));
+}
+
+// A repeated call defers the end of its thread only when it waits for long.
+TEST(Misuse, CancelledThreadEndsItsRepeatedCallFirst) {
+  const auto member = [](Communicator& world) {
+    // MPI has places where the system ends a cancelled thread, and a long wait calls it.
+    ProgressHook mpi([] { ::pthread_testcancel(); });
+    std::vector<int> sums(50);
+    for (int& each : sums) each = world.all_reduce(1, sum);
+    if (world.rank() == 0) {
+      mpi.busy();
+      ::pthread_cancel(::pthread_self());
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    }
+    const int all = world.all_reduce(1, sum);
+    int before = PTHREAD_CANCEL_DISABLE;
+    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+    mpi.idle();
+    EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
+    EXPECT_EQ(all, 2);
+    EXPECT_EQ(sums, std::vector<int>(50, 2));
   };
   run_members(2, member, {}, short_limits, Log(LogLevel::off));
 }

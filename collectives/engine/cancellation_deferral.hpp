@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defers pthread_cancel() until a call is over, because the other members count on it.
+#pragma once
+
+#include <pthread.h>
+
+namespace lockstep {
+
+// Defers from begin() to its own end. The system ends a thread only where it waits or writes, so a call that finds the
+// others in the node's memory need not begin.
+class CancellationDeferral {
+ public:
+  CancellationDeferral() = default;
+  ~CancellationDeferral() {
+    if (has_begun_) ::pthread_setcancelstate(before_, nullptr);
+  }
+  CancellationDeferral(const CancellationDeferral&) = delete;
+  CancellationDeferral& operator=(const CancellationDeferral&) = delete;
+
+  void begin() {
+    if (!has_begun_) ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_);
+    has_begun_ = true;
+  }
+
+ private:
+  int before_ = PTHREAD_CANCEL_ENABLE;
+  bool has_begun_ = false;
+};
+
+}  // namespace lockstep
