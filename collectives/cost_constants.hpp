@@ -81,10 +81,13 @@ inline constexpr CostConstant<int> most_segments_in_flow{"most_segments_in_flow"
 
 // Bytes within a node.
 inline constexpr CostConstant<double> message_factor{
-    "message_factor", 4, "times", "bytes within a node in messages of which some wait for others", not_measured};
+    "message_factor", 4, "times",
+    "bytes in messages within a node of a measured network, on shared cores or if messages wait for others",
+    not_measured};
 
 // Cores that members share.
-// A member waits this many times as long as the work itself for its turn, in each round. LOCKSTEP_ALGORITHM=
+// A member waits this many times as long as the work itself for its turn: in each round, or once if it sends its input
+// only. The work of further messages in a turn counts by further_message_share. LOCKSTEP_ALGORITHM=
 // all_reduce:NAME tools/cluster run --nodes 4 --ranks-per-node 2 --rate 1gbit -- lockstep bench all_reduce --sizes 4K
 // showed 80 to 110 us for a further round (bench/results/2026-11-25-nodes.txt).
 inline constexpr CostConstant<double> turn_waits{"turn_waits", 2, "times its work",

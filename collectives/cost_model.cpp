@@ -230,8 +230,8 @@ class MemberPrice {
   // Returns how much longer bytes take in messages within a node than in its memory.
   double node_message_factor() const { return facts_.is_measured && !works_at_once() ? message_factor : 1.0; }
 
-  // Returns the time in which a member waits for its turn on a shared core. The messages of a round share their turn,
-  // and so do all messages if none waits for another one.
+  // Returns the time in which a member waits for its turn on a shared core. The messages of a round share their turn.
+  // If members send their input only, messages mostly come before they are waited for, so all share one turn.
   double turns_us_of(const MemberLoad& load) const {
     if (load.messages == 0) return 0;
     const double turns = work_.sends_input_only ? std::min(1.0, load.rounds) : load.rounds;

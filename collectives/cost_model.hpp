@@ -71,7 +71,7 @@ GroupFacts facts_of(const Topology& topology, const Group& group);
 // Sums one member's work in all rounds of a schedule.
 struct MemberLoad {
   double rounds = 0;    // rounds with messages, each repetition on its own
-  double messages = 0;  // in each round, the larger number of sent and received ones
+  double messages = 0;  // in each round those sent or those received, whichever are more
   double latency_us = 0;
   double work_us = 0;         // of a core, for its messages
   double memory_steps = 0;    // steps in the node's memory

@@ -297,7 +297,9 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
   const Algorithm* mine = nullptr;
   if (best.algorithm->keeps.mixes) {
     mine = cheapest_for_me(spec);
-    if (mine != best.algorithm) why += text("; by ", mine->name, " here, where blocks have other sizes");
+    if (mine != best.algorithm)
+      why = text("the cost model's cheapest for this member's blocks; for blocks of ",
+                 format_bytes(nominal_block_bytes.value), " it is ", best.algorithm->name);
   }
   return {.algorithm = best.algorithm,
           .mine = mine,
@@ -307,9 +309,14 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
           .segments = best.segments};
 }
 
-// Returns the cheapest algorithm that mixes with others, as if all blocks were like this member's largest one.
+// Returns the cheapest algorithm that mixes with others, as if all blocks were like the largest one that this member
+// sends or receives.
 const Algorithm* Planner::cheapest_for_me(const Spec& spec) {
-  const std::size_t largest = std::max(spec.input_blocks.largest(), spec.output_blocks.largest());
+  std::size_t largest = 0;
+  for (int other = 0; other < facts_.size; ++other) {
+    if (other == group_.index()) continue;
+    largest = std::max({largest, spec.input_blocks.count(other), spec.output_blocks.count(other)});
+  }
   const std::uint64_t most = most_bytes(facts_.size) / spec.element_bytes;
   const std::vector<PricedAlgorithm>& all = ranking(spec, std::min<std::uint64_t>(largest, most) * spec.element_bytes);
   return std::ranges::find_if(all, [](const PricedAlgorithm& each) { return each.algorithm->keeps.mixes; })->algorithm;
@@ -332,7 +339,7 @@ std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
       unable.push_back(std::move(candidate));
       continue;
     }
-    candidate.chosen = each.algorithm == choice.algorithm;
+    candidate.chosen = each.algorithm == choice.run();
     candidate.narrow = choice.narrow && each.narrow;
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses how a collective is done and writes it down as a plan. Members that ask for the same choose the same without
-// a message, because a choice depends only on facts that all of them know. A forced name comes before a measured row of
+// a message, because a choice depends only on facts that all of them know. In an all_to_all_v a member may then run
+// another algorithm that mixes with the chosen one, for its own blocks. A forced name comes before a measured row of
 // the table, and a row comes before the cost model.
 //
 // CommunicatorMember owns one for each communicator. Programs never call it; `lockstep plan` makes its own.
@@ -91,7 +92,7 @@ class Planner {
   // Is the decision for a specification. A null algorithm goes with in_node.
   struct AlgorithmChoice {
     const Algorithm* algorithm = nullptr;
-    // Is another one that this member uses instead, since it mixes with that one; null: the same.
+    // Is the algorithm that this member runs instead; null: `algorithm`.
     const Algorithm* mine = nullptr;
     std::size_t piece_bytes = 0;  // 0: whole
     // Holds the segment size of a row of the table; nothing: the general rule decides.
@@ -100,6 +101,8 @@ class Planner {
     bool in_node = false;
     bool narrow = false;
     int segments = 0;  // 0: a rule determines them
+
+    const Algorithm* run() const { return mine != nullptr ? mine : algorithm; }
   };
   struct RankingKey {
     Collective collective;

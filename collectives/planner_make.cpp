@@ -232,7 +232,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
 
 // Builds this member's schedule. Algorithms that do not work in place get a copy of the input in scratch.
 Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
-  const Algorithm& algorithm = choice.mine != nullptr ? *choice.mine : *choice.algorithm;
+  const Algorithm& algorithm = *choice.run();
   Shape shape = my_shape(algorithm, spec, count, piece);
   shape.rounds_off = choice.narrow;
   if (spec.in_place && !algorithm.keeps.in_place && algorithm.keeps.apart) return staged_by_blocks(algorithm, shape);
@@ -341,6 +341,7 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->output_count = extents.output;
   plan->result = result_of(spec.collective, whole, extents.output);
   std::size_t piece = 0;
+  std::string_view agreed = {};  // the algorithm on which all members agree
   bool flows = false;
   Segmentation cut{.segment = spec.count};
   if (facts_.size == 1) {
@@ -354,7 +355,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   } else {
     if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
     cut = cut_for(spec, choice, piece);
-    plan->algorithm = choice.algorithm->name;
+    agreed = choice.algorithm->name;
+    plan->algorithm = choice.run()->name;
     flows = choice.algorithm->keeps.flows;
     plan->why = choice.why;
     if (cut.segments > 1) plan->schedule = build(choice, spec, cut.segment, piece);
@@ -375,8 +377,9 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->segments = cut.segments;
   plan->depth = cut.depth;
   if (flows) plan->flow = flow_of(*plan);
-  const std::string decided = text(plan->algorithm, ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0, ' ',
-                                   cut.depth, ' ', piece, ' ', to_string(plan->wire));
+  const std::string decided =
+      text(agreed.empty() ? std::string_view(plan->algorithm) : agreed, ' ', cut.segments, ' ',
+           cut.segments > 1 ? cut.segment : 0, ' ', cut.depth, ' ', piece, ' ', to_string(plan->wire));
   plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));
   return plan;
 }

@@ -108,6 +108,8 @@ void CommunicatorMember::set_timeout(Duration timeout) {
 }
 
 void CommunicatorMember::refuse(const Error& error) noexcept {
+  CancellationDeferral cancellation;
+  cancellation.begin();
   if (!is_closed_) engine_->refuse(error);
 }
 

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "collectives/communicator/communicator_member.hpp"
-#include "collectives/engine/cancellation_deferral.hpp"
 #include "collectives/engine/engine.hpp"
 #include "collectives/engine/real_platform.hpp"
+#include "topology/base/cancellation_deferral.hpp"
 #include "topology/base/text.hpp"
 
 namespace lockstep::detail {

@@ -75,7 +75,7 @@ void PendingCalls::wait(CallHandle handle, Origin origin, bool& over) {
   ExclusiveUse use(member_, origin, DefersCancellation::later);
   over = true;
   member_.refuse_if_closed();
-  if (!at(handle).ended_at_once) use.cancellation().begin();
+  if (!at(handle).has_ended()) use.cancellation().begin();
   wait_inside(handle);
 }
 

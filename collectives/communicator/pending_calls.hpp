@@ -29,6 +29,9 @@ struct PendingCall {
   std::vector<StagingBuffer> staged;  // Belongs to collectives, and to messages of GPUs, until they are done.
   DeviceProgress on_gpus;
   Origin origin;
+
+  // True if its only call ended in start(), and nothing is left but to release it.
+  bool has_ended() const { return ended_at_once && tickets.empty() && back.empty() && on_gpus.marks.empty(); }
 };
 
 // Gives each call under way a slot. A slot is reused with its memory, so that a repeated call allocates nothing.

@@ -11,7 +11,6 @@
 
 #include "collectives/engine/agreement.hpp"
 #include "collectives/engine/call_history.hpp"
-#include "collectives/engine/cancellation_deferral.hpp"
 #include "collectives/engine/communicator_identity.hpp"
 #include "collectives/engine/control_dispatcher.hpp"
 #include "collectives/engine/departed_members.hpp"
@@ -21,6 +20,7 @@
 #include "collectives/engine/runner.hpp"
 #include "collectives/engine/stall_detector.hpp"
 #include "collectives/engine/status_publisher.hpp"
+#include "topology/base/cancellation_deferral.hpp"
 #include "topology/base/duration.hpp"
 #include "topology/base/error.hpp"
 #include "topology/exchange.hpp"
@@ -53,7 +53,7 @@ class Core {
   // Begins a call and returns its ticket. Returns nothing if the call is already finished. Throws the failure if the
   // communicator has failed, now or before. A repeated call in the node's memory takes a few hundred instructions if no
   // other call is under way. It spins for the others; if `waits` is true, it also lets other threads have its core.
-  // `cancellation` begins before anything but looks at memory, if it is not null.
+  // `cancellation`, if it is not null, begins before the call does anything but look at memory.
   std::optional<CallTicket> start(const Call& call, bool waits, CancellationDeferral* cancellation = nullptr);
   // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
   // most these looks. The caller starts the others, in their order.
@@ -112,7 +112,7 @@ class Core {
     try {
       action();
     } catch (...) {
-      CancellationDeferral cancellation;  // it writes about the failure
+      CancellationDeferral cancellation;  // since a failure is logged
       cancellation.begin();
       failure_.fail(cause_in_flight(advancing_, identity_.members.number_of(identity_.rank)), true);
       advancing_ = nullptr;

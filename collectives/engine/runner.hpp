@@ -34,7 +34,7 @@ class Runner {
   // Enlists and advances a call in the node's memory that its slot ran before, by at most these looks. No other call
   // may be under way.
   void repeat(Operation& operation, node::PollLimits poll_limits);
-  // True if repeat() would only look at memory.
+  // True if repeat() would only look at memory, or read another process's.
   bool only_looks(const Operation& operation) const { return in_node_.next < operation.tuned_until; }
 
   // Returns true if all point-to-point messages that were started have been posted, so that another one may follow

@@ -194,9 +194,11 @@ TEST(Planner, ShortBlocksOfAnAllToAllArePostedAtOnce) {
   Problem problem = problem_of(Collective::all_to_all_v, topology->size(), 5);
   constexpr std::size_t large = 1U << 20U;
   problem.counts[2 * 8 + 5] = large;
+  problem.counts[3 * 8 + 3] = large;  // stays where it is
   std::vector<int> rounds;
   for (int index = 0; index < problem.size; ++index) {
     const auto plan = planner_of(topology, index).plan(spec_of(problem, index));
+    EXPECT_EQ(plan->algorithm, index == 2 || index == 5 ? "pairwise" : "flat");
     rounds.push_back(0);
     for (const Round& round : plan->last.rounds) rounds.back() += round.sends.empty() ? 0 : round.times;
   }

@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include "topology/base/cancellation_deferral.hpp"
+
 namespace lockstep {
 
 // Returns the result of `move`, which moves bytes and returns their number, or -1 with errno. Calls it again every
@@ -25,6 +27,8 @@ ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move, c
     if (!end && !is_there()) break;
     if (!end) end = Clock::now() + longest;
     if (Clock::now() > *end) break;
+    CancellationDeferral cancellation;  // also in a call that only looked at memory so far
+    cancellation.begin();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   errno = EFAULT;

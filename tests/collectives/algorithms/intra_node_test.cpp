@@ -166,6 +166,30 @@ TEST(IntraNode, MapsElementsOnceBeforeAndAfter) {
   }
 }
 
+// Ranks 1 and 4 have a long block between them, and send in turns. The others post their short ones all at once.
+TEST(IntraNode, MembersOfAnAllToAllWithUnequalBlocksChooseAlone) {
+  const auto count = [](int from, int to) -> std::size_t {
+    return from == 1 && to == 4 ? 300'000U : static_cast<std::size_t>(from + to);
+  };
+  on_nodes({2, 2, 2}, [&](Communicator& world) {
+    std::vector<std::size_t> sends;
+    std::vector<std::size_t> receives;
+    std::vector<int> in;
+    std::vector<int> expected;
+    for (int other = 0; other < world.size(); ++other) {
+      sends.push_back(count(world.rank(), other));
+      receives.push_back(count(other, world.rank()));
+      in.insert(in.end(), sends.back(), 10 * world.rank() + other);
+      expected.insert(expected.end(), receives.back(), 10 * other + world.rank());
+    }
+    for (int repeated = 0; repeated < 3; ++repeated) {
+      std::vector<int> out(expected.size(), -1);
+      world.all_to_all_v(in, sends, out, receives);
+      EXPECT_EQ(out, expected);
+    }
+  });
+}
+
 // Its memory is only memory there, and so is that of who is split from it.
 TEST(IntraNode, MemoryTakenTogetherIsMemory) {
   on_nodes({2, 3}, [](Communicator& world) {

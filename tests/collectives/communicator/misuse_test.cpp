@@ -454,26 +454,32 @@ TEST(Misuse, CancelledThreadEndsItsCallFirst) {
 
 // A repeated call defers the end of its thread only when it waits for long.
 TEST(Misuse, CancelledThreadEndsItsRepeatedCallFirst) {
-  const auto member = [](Communicator& world) {
-    // MPI has places where the system ends a cancelled thread, and a long wait calls it.
-    ProgressHook mpi([] { ::pthread_testcancel(); });
-    std::vector<int> sums(50);
-    for (int& each : sums) each = world.all_reduce(1, sum);
-    if (world.rank() == 0) {
-      mpi.busy();
-      ::pthread_cancel(::pthread_self());
-    } else {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-    }
-    const int all = world.all_reduce(1, sum);
-    int before = PTHREAD_CANCEL_DISABLE;
-    ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
-    mpi.idle();
-    EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
-    EXPECT_EQ(all, 2);
-    EXPECT_EQ(sums, std::vector<int>(50, 2));
-  };
-  run_members(2, member, {}, short_limits, Log(LogLevel::off));
+  for (const bool blocks : {true, false}) {
+    const auto member = [&](Communicator& world) {
+      // MPI has places where the system ends a cancelled thread, and a long wait calls it.
+      ProgressHook mpi([] { ::pthread_testcancel(); });
+      std::vector<int> sums(50);
+      for (int& each : sums) each = world.all_reduce(1, sum);
+      if (world.rank() == 0) {
+        mpi.busy();
+        ::pthread_cancel(::pthread_self());
+      } else {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      }
+      int all = 1;
+      if (blocks)
+        all = world.all_reduce(1, sum);
+      else
+        world.all_reduce_async(std::span(&all, 1), sum).wait();
+      int before = PTHREAD_CANCEL_DISABLE;
+      ::pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+      mpi.idle();
+      EXPECT_EQ(before, PTHREAD_CANCEL_ENABLE);
+      EXPECT_EQ(all, 2);
+      EXPECT_EQ(sums, std::vector<int>(50, 2));
+    };
+    run_members(2, member, {}, short_limits, Log(LogLevel::off));
+  }
 }
 
 // Calls of every kind, each where there is one like it, or none, before the limit: in the node's memory and by

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// Defers from begin() to its own end. The system ends a thread only where it waits or writes, so a call that finds the
-// others in the node's memory need not begin.
+// Defers from begin() to its own end. The system ends a thread only in certain functions of its own, such as a sleep or
+// a write. So a call that only looks at memory need not begin.
 class CancellationDeferral {
  public:
   CancellationDeferral() = default;
