@@ -188,12 +188,10 @@ Planner::PricedAlgorithm Planner::priced(const Algorithm& algorithm, Shape probl
 }
 
 // Returns all algorithms of the collective by price. Sizes that hardly differ share a ranking, so few are computed.
-const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec) {
-  return ranking(spec, common_bytes(spec, facts_.size));
-}
-
-const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec, std::uint64_t block_bytes) {
-  const std::uint64_t bytes = std::min(rounded(block_bytes), most_bytes(facts_.size));
+const std::vector<Planner::PricedAlgorithm>& Planner::ranking(const Spec& spec,
+                                                              std::optional<std::uint64_t> block_bytes) {
+  const std::uint64_t bytes =
+      std::min(rounded(block_bytes.value_or(common_bytes(spec, facts_.size))), most_bytes(facts_.size));
   const bool narrow = spec.wire != WireFormat::as_is && may_be_narrow(spec);
   const auto [entry, is_new] = rankings_.try_emplace({spec.collective, bytes, narrow});
   if (!is_new) return entry->second;

@@ -124,8 +124,8 @@ class Planner {
   Shape my_shape(const Spec& spec) const;
   // Returns the reason, for people, why the algorithm cannot do this; empty: it can.
   std::string objection(const Algorithm& algorithm, const Spec& spec) const;
-  const std::vector<PricedAlgorithm>& ranking(const Spec& spec);
-  const std::vector<PricedAlgorithm>& ranking(const Spec& spec, std::uint64_t block_bytes);
+  // Without a size of blocks it takes the one that all members know.
+  const std::vector<PricedAlgorithm>& ranking(const Spec& spec, std::optional<std::uint64_t> block_bytes = {});
   PricedAlgorithm priced(const Algorithm& algorithm, Shape problem, bool may_be_narrow);
   // Is a price with the number of segments that it is for.
   struct SegmentedPrice {

@@ -39,7 +39,7 @@ void CallContext::set(Room& the_room, const Tuning& the_tuning, const Call& the_
   largest_block_bytes = largest_block(spec());
   // In place, the lines have already been read.
   const bool streams = !spec().in_place && plan().output_count * element() >= tuning.stream_from;
-  copy_to_output = leaves_data_out() ? leave_out : streams ? stream_bytes : copy_bytes;
+  copy_to_output = room->write_strategy().is_off() ? leave_out : streams ? stream_bytes : copy_bytes;
 }
 
 ByteRange CallContext::input_for(int member) const {

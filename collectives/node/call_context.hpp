@@ -76,8 +76,6 @@ struct CallContext {
   // Returns the range that a member combines, of `bytes` bytes that all share.
   ByteRange share(std::size_t bytes, int member) const;
   OwnBlock own_block() const;
-  // True in a simulation of times only. No buffer may be touched then.
-  bool leaves_data_out() const { return room->write_strategy().is_off(); }
   // Copies to my output, and counts the bytes.
   void write_output(std::byte* to, const std::byte* from, std::size_t bytes) const {
     room->add_copied_bytes(bytes);

@@ -93,7 +93,7 @@ void OnePhaseForm::list_moves() {
   moves_.clear();
   are_moves_listed_ = true;
   repeats_by_moves_ = is_repeatable() && parts() == 1 && all.collective() != Collective::all_reduce &&
-                      !all.devices.has_any() && all.call->pieces == nullptr && !all.leaves_data_out();
+                      !all.devices.has_any() && all.call->pieces == nullptr && !all.room->write_strategy().is_off();
   if (!repeats_by_moves_) return;
   if (!is_unread_) {
     each_range(0, false, [&](std::size_t at, std::size_t offset, std::size_t bytes) {

@@ -214,7 +214,7 @@ void PairwiseForm::fill_inline() {
   std::byte* const table = storage() == StepStorage::line ? line.payload : ring.my_next_page();
   const std::size_t table_bytes = ends_.size() * sizeof(InlineEnd);
   std::memcpy(table, ends_.data(), table_bytes);
-  if (call().leaves_data_out()) return;
+  if (call().room->write_strategy().is_off()) return;
   for (const Move& move : moves_.sent)
     std::memcpy(table + table_bytes + move.at, call().input + move.offset, move.bytes);
 }
@@ -361,7 +361,8 @@ void PairwiseForm::take_inline(int from, std::byte* to, std::size_t expected) co
   const InlineEnd begin = place == 0 ? 0 : inline_end(table, place - 1);
   const std::size_t bytes = inline_end(table, place) - begin;
   check_size(all, from, bytes, expected);
-  if (bytes > 0 && !all.leaves_data_out()) std::memcpy(to, table + table_size(all) * sizeof(InlineEnd) + begin, bytes);
+  if (bytes > 0 && !all.room->write_strategy().is_off())
+    std::memcpy(to, table + table_size(all) * sizeof(InlineEnd) + begin, bytes);
 }
 
 // Checks the size of the sender's block, and takes it if it lies behind the table.
