@@ -93,9 +93,10 @@ inline constexpr CostConstant<double> message_factor{
 // all_reduce:NAME tools/cluster run --nodes 4 --ranks-per-node 2 --rate 1gbit -- lockstep bench all_reduce --sizes 4K
 // showed 80 to 110 us for a further round (bench/results/2026-11-25-nodes.txt).
 inline constexpr CostConstant<double> turn_waits{"turn_waits", 2, "times its work",
-                                                 "a member waits in each round for a shared core", on_virtual_nodes};
-inline constexpr CostConstant<double> shared_step_us{"shared_step_us", 3, "us",
-                                                     "a shared core works for a step in memory", not_measured};
+                                                 "a member waits for its turn on a shared core", on_virtual_nodes};
+inline constexpr CostConstant<double> shared_step_us{
+    "shared_step_us", 3, "us", "a shared core works for a step in memory, or for a further round of input only",
+    not_measured};
 // Shared cores do one thing or the other, and so does the kernel.
 inline constexpr CostConstant<double> exposed_share{
     "exposed_share", 0.5, "of the work", "within nodes is not hidden by messages, on shared cores", not_measured};

@@ -69,7 +69,7 @@ struct PlanChoice {
   // part of the number that members exchange.
   enum class Vote : std::uint64_t { no_vote = 0, stream_path = 1, data_location = 2, tensor_locations = 4 };
 
-  // Hashes the algorithm, the segments, the piece size and the wire format.
+  // Hashes the algorithm on which members agree, the segments, the piece size and the wire format.
   std::uint64_t method_hash = 0;
   Vote vote = Vote::no_vote;
   // Hashes the counts of the tensors in a vote on their locations; else 0.
@@ -92,9 +92,10 @@ struct Plan {
   Spec spec;
   int size = 1;
   int index = 0;
-  std::string algorithm;
-  bool in_node = false;  // done in the memory that the members share, without a schedule
-  bool is_step = false;  // a step of another plan's round; long work in it lets other segments go on meanwhile
+  std::string algorithm;    // of this member
+  std::string agreed = {};  // the algorithm on which members agree, if it is another one
+  bool in_node = false;     // done in the memory that the members share, without a schedule
+  bool is_step = false;     // a step of another plan's round; long work in it lets other segments go on meanwhile
   // Cut the buffer: segment i begins at element i * segment. A single segment is the whole buffer.
   int segments = 1;
   std::size_t segment = 0;
@@ -126,6 +127,7 @@ struct Plan {
     constexpr std::uint64_t stream_increment = 8;  // outside the bits of PlanChoice::Vote
     return choice.number() + (in_stream ? stream_increment : 0);
   }
+  const std::string& agreed_algorithm() const { return agreed.empty() ? algorithm : agreed; }
   // Return the schedule, and the plans in a node's memory, of a segment by its number.
   const Schedule& schedule_of(int number) const { return number + 1 == segments ? last : schedule; }
   const IntraNodePlans& node_plans_of(int number) const {

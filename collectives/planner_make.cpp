@@ -341,7 +341,6 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->output_count = extents.output;
   plan->result = result_of(spec.collective, whole, extents.output);
   std::size_t piece = 0;
-  std::string_view agreed = {};  // the algorithm on which all members agree
   bool flows = false;
   Segmentation cut{.segment = spec.count};
   if (facts_.size == 1) {
@@ -355,8 +354,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   } else {
     if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
     cut = cut_for(spec, choice, piece);
-    agreed = choice.algorithm->name;
     plan->algorithm = choice.run()->name;
+    if (choice.run() != choice.algorithm) plan->agreed = choice.algorithm->name;
     flows = choice.algorithm->keeps.flows;
     plan->why = choice.why;
     if (cut.segments > 1) plan->schedule = build(choice, spec, cut.segment, piece);
@@ -377,9 +376,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   plan->segments = cut.segments;
   plan->depth = cut.depth;
   if (flows) plan->flow = flow_of(*plan);
-  const std::string decided =
-      text(agreed.empty() ? std::string_view(plan->algorithm) : agreed, ' ', cut.segments, ' ',
-           cut.segments > 1 ? cut.segment : 0, ' ', cut.depth, ' ', piece, ' ', to_string(plan->wire));
+  const std::string decided = text(plan->agreed_algorithm(), ' ', cut.segments, ' ', cut.segments > 1 ? cut.segment : 0,
+                                   ' ', cut.depth, ' ', piece, ' ', to_string(plan->wire));
   plan->choice.method_hash = hash(std::as_bytes(std::span(decided)));
   return plan;
 }

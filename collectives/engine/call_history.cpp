@@ -7,7 +7,8 @@
 namespace lockstep {
 
 CallDescription CallHistory::description_of(const CallRecord& record) {
-  return {record.number, record.signature, record.plan->choice_number(), record.plan->algorithm, place(record.origin)};
+  return {record.number, record.signature, record.plan->choice_number(), record.plan->agreed_algorithm(),
+          place(record.origin)};
 }
 
 std::vector<CallDescription> CallHistory::describe_last(std::uint64_t most) const {

@@ -53,7 +53,8 @@ class Core {
   // Begins a call and returns its ticket. Returns nothing if the call is already finished. Throws the failure if the
   // communicator has failed, now or before. A repeated call in the node's memory takes a few hundred instructions if no
   // other call is under way. It spins for the others; if `waits` is true, it also lets other threads have its core.
-  // `cancellation`, if it is not null, begins before the call does anything but look at memory.
+  // `cancellation`, if it is not null, begins before the call does anything but look at memory
+  // or read another process's.
   std::optional<CallTicket> start(const Call& call, bool waits, CancellationDeferral* cancellation = nullptr);
   // Moves the messages that can be moved at once, without operations, and marks them. Waits for those to receive by at
   // most these looks. The caller starts the others, in their order.

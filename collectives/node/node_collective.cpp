@@ -3,6 +3,7 @@
 #include "collectives/node/node_collective.hpp"
 
 #include "collectives/node/gpu_benefit.hpp"
+#include "topology/base/cancellation_deferral.hpp"
 
 namespace lockstep::node {
 
@@ -28,6 +29,8 @@ void NodeCollective::begin(Room& room, const Tuning& tuning, const Call& call, c
 // Repeats a call with streams between pairs of members, or begins anew.
 void NodeCollective::repeat_otherwise(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries,
                                       PollLimits poll_limits) {
+  CancellationDeferral cancellation;
+  if (gpu::backend() != nullptr) cancellation.begin();  // a driver is called
   const bool is_streamed = !begins_anew_ && (form_ == &pairwise_ || form_ == &chain_);
   if (is_streamed) set_buffers(input, call_tag);
   if (is_streamed && form_ == &pairwise_ && pairwise_.is_repeatable())

@@ -199,6 +199,7 @@ TEST(Planner, ShortBlocksOfAnAllToAllArePostedAtOnce) {
   for (int index = 0; index < problem.size; ++index) {
     const auto plan = planner_of(topology, index).plan(spec_of(problem, index));
     EXPECT_EQ(plan->algorithm, index == 2 || index == 5 ? "pairwise" : "flat");
+    EXPECT_EQ(plan->agreed_algorithm(), "flat");
     rounds.push_back(0);
     for (const Round& round : plan->last.rounds) rounds.back() += round.sends.empty() ? 0 : round.times;
   }

@@ -455,16 +455,20 @@ TEST(Misuse, CancelledThreadEndsItsCallFirst) {
 // A repeated call defers the end of its thread only when it waits for long.
 TEST(Misuse, CancelledThreadEndsItsRepeatedCallFirst) {
   for (const bool blocks : {true, false}) {
+    std::atomic<bool> is_waiting = false;
     const auto member = [&](Communicator& world) {
       // MPI has places where the system ends a cancelled thread, and a long wait calls it.
-      ProgressHook mpi([] { ::pthread_testcancel(); });
+      ProgressHook mpi([&] {
+        is_waiting = true;
+        ::pthread_testcancel();
+      });
       std::vector<int> sums(50);
       for (int& each : sums) each = world.all_reduce(1, sum);
       if (world.rank() == 0) {
         mpi.busy();
         ::pthread_cancel(::pthread_self());
       } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        while (!is_waiting) std::this_thread::yield();
       }
       int all = 1;
       if (blocks)
