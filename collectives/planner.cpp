@@ -292,15 +292,12 @@ Planner::AlgorithmChoice Planner::choose_priced(const Spec& spec) {
     why = text("the cost model's cheapest of ", number, ": ", time_text(us(&best)), "; next is ", next->algorithm->name,
                us(next) < not_priced.total_us ? text(" with ", time_text(us(next))) : std::string());
   }
-  const Algorithm* mine = nullptr;
-  if (best.algorithm->keeps.mixes) {
-    mine = cheapest_for_me(spec);
-    if (mine != best.algorithm)
-      why = text("the cost model's cheapest for this member's blocks; for blocks of ",
-                 format_bytes(nominal_block_bytes.value), " it is ", best.algorithm->name);
-  }
-  return {.algorithm = best.algorithm,
-          .mine = mine,
+  const Algorithm* const mine = best.algorithm->keeps.mixes ? cheapest_for_me(spec) : best.algorithm;
+  if (mine != best.algorithm)
+    why = text("the cost model's cheapest for this member's blocks; for blocks of ",
+               format_bytes(nominal_block_bytes.value), " it is ", best.algorithm->name);
+  return {.algorithm = mine,
+          .agreed = mine != best.algorithm ? best.algorithm : nullptr,
           .piece_bytes = best.piece_bytes,
           .why = std::move(why),
           .narrow = narrow,
@@ -337,7 +334,7 @@ std::vector<AlgorithmCandidate> Planner::candidates(const Spec& spec) {
       unable.push_back(std::move(candidate));
       continue;
     }
-    candidate.chosen = each.algorithm == choice.run();
+    candidate.chosen = each.algorithm == choice.algorithm;
     candidate.narrow = choice.narrow && each.narrow;
     const std::size_t piece = candidate.chosen ? choice.piece_bytes : each.piece_bytes;
     candidate.piece = piece == 0 ? 0 : std::max<std::size_t>(1, piece / spec.element_bytes);

@@ -92,8 +92,8 @@ class Planner {
   // Is the decision for a specification. A null algorithm goes with in_node.
   struct AlgorithmChoice {
     const Algorithm* algorithm = nullptr;
-    // Is the algorithm that this member runs instead; null: `algorithm`.
-    const Algorithm* mine = nullptr;
+    // Is the one on which members agree, if this member runs another one that mixes with it; else null.
+    const Algorithm* agreed = nullptr;
     std::size_t piece_bytes = 0;  // 0: whole
     // Holds the segment size of a row of the table; nothing: the general rule decides.
     std::optional<std::size_t> segment_bytes = std::nullopt;
@@ -101,8 +101,6 @@ class Planner {
     bool in_node = false;
     bool narrow = false;
     int segments = 0;  // 0: a rule determines them
-
-    const Algorithm* run() const { return mine != nullptr ? mine : algorithm; }
   };
   struct RankingKey {
     Collective collective;

@@ -232,7 +232,7 @@ std::size_t SpecHash::operator()(const Spec& spec) const noexcept {
 
 // Builds this member's schedule. Algorithms that do not work in place get a copy of the input in scratch.
 Schedule Planner::build(const AlgorithmChoice& choice, const Spec& spec, std::size_t count, std::size_t piece) const {
-  const Algorithm& algorithm = *choice.run();
+  const Algorithm& algorithm = *choice.algorithm;
   Shape shape = my_shape(algorithm, spec, count, piece);
   shape.rounds_off = choice.narrow;
   if (spec.in_place && !algorithm.keeps.in_place && algorithm.keeps.apart) return staged_by_blocks(algorithm, shape);
@@ -354,8 +354,8 @@ std::shared_ptr<const Plan> Planner::make(const Spec& spec) {
   } else {
     if (choice.piece_bytes > 0) piece = std::max<std::size_t>(1, choice.piece_bytes / spec.element_bytes);
     cut = cut_for(spec, choice, piece);
-    plan->algorithm = choice.run()->name;
-    if (choice.run() != choice.algorithm) plan->agreed = choice.algorithm->name;
+    plan->algorithm = choice.algorithm->name;
+    if (choice.agreed != nullptr) plan->agreed = choice.agreed->name;
     flows = choice.algorithm->keeps.flows;
     plan->why = choice.why;
     if (cut.segments > 1) plan->schedule = build(choice, spec, cut.segment, piece);

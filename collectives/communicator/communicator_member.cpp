@@ -108,8 +108,7 @@ void CommunicatorMember::set_timeout(Duration timeout) {
 }
 
 void CommunicatorMember::refuse(const Error& error) noexcept {
-  CancellationDeferral cancellation;
-  cancellation.begin();
+  const CancellationDeferral cancellation;
   if (!is_closed_) engine_->refuse(error);
 }
 
@@ -127,8 +126,7 @@ void CommunicatorMember::refuse_end_inside() const {
 }
 
 void CommunicatorMember::close(const std::function<void()>& end, const std::function<void()>& keep) noexcept {
-  CancellationDeferral cancellation;
-  cancellation.begin();
+  const CancellationDeferral cancellation;
   if (is_closed_) return;
   if (engine_->is_occupied()) refuse_end_inside();
   is_closed_ = true;

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <thread>
 
 #include "collectives/communicator/communicator_member.hpp"
@@ -14,16 +13,12 @@
 
 namespace lockstep::detail {
 
-// Tells when pthread_cancel() is deferred: at once, or not before the holder asks for it.
-enum class DefersCancellation : std::uint8_t { at_once, later };
-
 // Gives one thread the communicator. Throws Error usage if another thread is inside.
 class ExclusiveUse {
  public:
   ExclusiveUse(CommunicatorMember& member, const Origin& origin,
                DefersCancellation defers = DefersCancellation::at_once)
-      : member_(member) {
-    if (defers == DefersCancellation::at_once) cancellation_.begin();
+      : cancellation_(defers), member_(member) {
     if (try_enter(origin)) return;
     throw Error(Code::usage,
                 text("communicator \"", member.options().name,
@@ -33,7 +28,6 @@ class ExclusiveUse {
   // Waits for another thread, but at most about a second, since that may be this one. It serves destructors, which
   // must not throw.
   explicit ExclusiveUse(CommunicatorMember& member) : member_(member) {
-    cancellation_.begin();
     constexpr int most = 50'000;
     for (int i = 0; i < most && !try_enter(nowhere); ++i) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

@@ -113,8 +113,7 @@ class Core {
     try {
       action();
     } catch (...) {
-      CancellationDeferral cancellation;  // since a failure is logged
-      cancellation.begin();
+      const CancellationDeferral cancellation;  // since a failure is logged
       failure_.fail(cause_in_flight(advancing_, identity_.members.number_of(identity_.rank)), true);
       advancing_ = nullptr;
     }

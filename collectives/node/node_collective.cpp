@@ -29,8 +29,9 @@ void NodeCollective::begin(Room& room, const Tuning& tuning, const Call& call, c
 // Repeats a call with streams between pairs of members, or begins anew.
 void NodeCollective::repeat_otherwise(const std::byte* input, std::uint32_t call_tag, AddressQueries address_queries,
                                       PollLimits poll_limits) {
-  CancellationDeferral cancellation;
-  if (gpu::backend() != nullptr) cancellation.begin();  // a driver is called
+  // A driver is called if there is one.
+  const CancellationDeferral cancellation(gpu::backend() != nullptr ? DefersCancellation::at_once
+                                                                    : DefersCancellation::later);
   const bool is_streamed = !begins_anew_ && (form_ == &pairwise_ || form_ == &chain_);
   if (is_streamed) set_buffers(input, call_tag);
   if (is_streamed && form_ == &pairwise_ && pairwise_.is_repeatable())

@@ -4,13 +4,20 @@
 
 #include <pthread.h>
 
+#include <cstdint>
+
 namespace lockstep {
+
+// Tells when a deferral begins: at once, or not before its holder asks for it.
+enum class DefersCancellation : std::uint8_t { at_once, later };
 
 // Defers from begin() to its own end. The system ends a thread only in certain functions of its own, such as a sleep or
 // a write. So a call that only looks at memory need not begin.
 class CancellationDeferral {
  public:
-  CancellationDeferral() = default;
+  explicit CancellationDeferral(DefersCancellation defers = DefersCancellation::at_once) {
+    if (defers == DefersCancellation::at_once) begin();
+  }
   ~CancellationDeferral() {
     if (has_begun_) ::pthread_setcancelstate(before_, nullptr);
   }

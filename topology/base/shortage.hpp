@@ -27,8 +27,7 @@ ssize_t moved_in_shortage(std::chrono::milliseconds longest, const Move& move, c
     if (!end && !is_there()) break;
     if (!end) end = Clock::now() + longest;
     if (Clock::now() > *end) break;
-    CancellationDeferral cancellation;  // also in a call that only looked at memory so far
-    cancellation.begin();
+    const CancellationDeferral cancellation;  // also in a call that only looked at memory so far
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   errno = EFAULT;
